@@ -1,0 +1,23 @@
+.PHONY: help run test test-all lint bench
+.DEFAULT_GOAL := help
+
+SERVER ?= redis-server
+PORT ?= 6379
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Build, and serve in the foreground on PORT (6379, or the next free one)
+	@PORT='$(PORT)' SERVER='$(SERVER)' scripts/run
+
+test: ## Run all tests on SERVER (redis-server)
+	@scripts/test '$(SERVER)'
+
+test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
+	@$(MAKE) --no-print-directory test SERVER=all
+
+lint: ## Check format, lints and scripts
+	@scripts/lint
+
+bench: ## Measure side by side with INCR and a Lua script on SERVER
+	@SERVER='$(SERVER)' scripts/bench

@@ -1,0 +1,414 @@
+//! FIXED: a counter and the end of its window.
+//!
+//! The well-known fixed-window counter, exactly what INCR and EXPIRE make: the counter is the text
+//! of the key, the end of the window is the key's expiry. Up to 2 x limit can pass within one
+//! window's length around a boundary; that is the algorithm's, not a fault.
+
+use super::{integer, Change, NotALimiter, Rule, Stored, Text, Verdict};
+
+/// `live` is the limiter before the call, `None` when it is missing or its end has come.
+pub(super) fn hit(
+    live: Option<Stored<'_>>,
+    rule: &Rule,
+    now_ms: i64,
+) -> Result<(Verdict, Option<Change>), NotALimiter> {
+    let value = match live {
+        Some(stored) => integer(stored.text).ok_or(NotALimiter)?,
+        None => 0,
+    };
+    let count = value.max(0);
+
+    // A running window keeps its end. A new one gets it here, and so does one that lost it.
+    let running_end_ms = live.and_then(|stored| stored.end_ms);
+    let end_ms = running_end_ms.unwrap_or_else(|| now_ms.saturating_add(rule.window_ms));
+    let until_end_ms = end_ms.saturating_sub(now_ms);
+
+    let taken = count
+        .checked_add(rule.cost)
+        .filter(|taken| *taken <= rule.limit);
+    let count_after = taken.unwrap_or(count);
+
+    let verdict = Verdict {
+        allowed: taken.is_some(),
+        limit: rule.limit,
+        remaining: rule.limit.saturating_sub(count_after).max(0),
+        retry_after_ms: match taken {
+            Some(_) => Some(0),
+            None if rule.cost > rule.limit => None,
+            None => Some(until_end_ms),
+        },
+        reset_after_ms: if count_after == 0 { 0 } else { until_end_ms },
+    };
+
+    let leaked = live.is_some() && running_end_ms.is_none();
+    let change = match taken {
+        Some(taken) => Some(taken),
+        // The repair keeps the count as it stands, also a negative one.
+        None if leaked => Some(value),
+        None => None,
+    }
+    .map(|value| Change {
+        text: Text::from_integer(value),
+        end_ms,
+        taken: taken.is_some(),
+    });
+    Ok((verdict, change))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{hit, Algorithm};
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW_MS: i64 = 1_800_000_000_000;
+
+    fn rule(limit: i64, window_ms: i64, cost: i64) -> Rule {
+        Rule {
+            algorithm: Algorithm::Fixed,
+            limit,
+            window_ms,
+            cost,
+        }
+    }
+
+    /// A key of a made-up server: what it holds, and what a hit does to it.
+    #[derive(Clone, Default)]
+    struct Key(Option<(Vec<u8>, Option<i64>)>);
+
+    impl Key {
+        fn holding(text: &str, end_ms: Option<i64>) -> Self {
+            Key(Some((text.as_bytes().to_vec(), end_ms)))
+        }
+
+        fn hit(&mut self, rule: &Rule, now_ms: i64) -> Verdict {
+            let stored = self.0.as_ref().map(|(text, end_ms)| Stored {
+                text,
+                end_ms: *end_ms,
+            });
+            let (verdict, change) = hit(stored, rule, now_ms).expect("a limiter");
+            if let Some(change) = change {
+                self.0 = Some((change.text.to_vec(), Some(change.end_ms)));
+            }
+            verdict
+        }
+
+        fn text(&self) -> Option<&str> {
+            let (text, _) = self.0.as_ref()?;
+            Some(std::str::from_utf8(text).expect("a counter is printable"))
+        }
+
+        fn end_ms(&self) -> Option<i64> {
+            self.0.as_ref()?.1
+        }
+    }
+
+    fn verdict(fields: (bool, i64, i64, Option<i64>, i64)) -> Verdict {
+        let (allowed, limit, remaining, retry_after_ms, reset_after_ms) = fields;
+        Verdict {
+            allowed,
+            limit,
+            remaining,
+            retry_after_ms,
+            reset_after_ms,
+        }
+    }
+
+    #[test]
+    fn each_hit_takes_one_until_the_limit_and_the_next_is_refused() {
+        let mut key = Key::default();
+        let rule = rule(3, 60_000, 1);
+        for (at_ms, want) in [
+            (0, (true, 3, 2, Some(0), 60_000)),
+            (10_000, (true, 3, 1, Some(0), 50_000)),
+            (20_000, (true, 3, 0, Some(0), 40_000)),
+            (20_001, (false, 3, 0, Some(39_999), 39_999)),
+            (59_999, (false, 3, 0, Some(1), 1)),
+            (60_000, (true, 3, 2, Some(0), 60_000)),
+        ] {
+            assert_eq!(key.hit(&rule, NOW_MS + at_ms), verdict(want), "at {at_ms}");
+        }
+        assert_eq!(key.end_ms(), Some(NOW_MS + 120_000));
+    }
+
+    #[test]
+    fn a_running_window_is_never_moved_by_a_new_window_argument() {
+        let mut key = Key::default();
+        key.hit(&rule(5, 1_000, 1), NOW_MS);
+        let longer = key.hit(&rule(5, 60_000, 1), NOW_MS + 1);
+        assert_eq!(longer, verdict((true, 5, 3, Some(0), 999)));
+        assert_eq!(key.end_ms(), Some(NOW_MS + 1_000));
+    }
+
+    #[test]
+    fn a_refused_hit_does_not_count_and_changes_nothing() {
+        let stored = Stored {
+            text: b"8",
+            end_ms: Some(NOW_MS + 500),
+        };
+        let (answer, change) = hit(Some(stored), &rule(10, 1_000, 3), NOW_MS).unwrap();
+        assert_eq!(answer, verdict((false, 10, 2, Some(500), 500)));
+        assert_eq!(change, None);
+    }
+
+    #[test]
+    fn a_cost_that_fits_exactly_is_allowed() {
+        let mut key = Key::holding("8", Some(NOW_MS + 500));
+        assert_eq!(
+            key.hit(&rule(10, 1_000, 2), NOW_MS),
+            verdict((true, 10, 0, Some(0), 500))
+        );
+        assert_eq!(key.text(), Some("10"));
+    }
+
+    #[test]
+    fn a_cost_above_the_limit_never_passes_and_makes_no_key() {
+        let mut key = Key::default();
+        assert_eq!(
+            key.hit(&rule(10, 1_000, 11), NOW_MS),
+            verdict((false, 10, 10, None, 0))
+        );
+        assert_eq!(
+            key.hit(&rule(0, 1_000, 1), NOW_MS),
+            verdict((false, 0, 0, None, 0))
+        );
+        assert_eq!(key.text(), None);
+    }
+
+    /// A counter without expiry, the rule, the answer, and the counter afterwards; in each case it
+    /// ends one window from now.
+    #[test]
+    fn a_counter_that_lost_its_expiry_is_repaired_on_both_paths_and_keeps_its_count() {
+        for (text, (limit, cost), want, after) in [
+            ("5", (10, 1), (true, 10, 4, Some(0), 1_000), "6"),
+            ("10", (10, 1), (false, 10, 0, Some(1_000), 1_000), "10"),
+            ("2550", (10, 1), (false, 10, 0, Some(1_000), 1_000), "2550"),
+            ("5", (0, 1), (false, 0, 0, None, 1_000), "5"),
+            ("5", (10, 11), (false, 10, 5, None, 1_000), "5"),
+            ("0", (10, 11), (false, 10, 10, None, 0), "0"),
+            ("-1", (5, 1), (true, 5, 4, Some(0), 1_000), "1"),
+            ("-7", (5, 6), (false, 5, 5, None, 0), "-7"),
+            (
+                "9223372036854775807",
+                (i64::MAX, 1),
+                (false, i64::MAX, 0, Some(1_000), 1_000),
+                "9223372036854775807",
+            ),
+        ] {
+            let mut key = Key::holding(text, None);
+            let answer = key.hit(&rule(limit, 1_000, cost), NOW_MS);
+            assert_eq!(answer, verdict(want), "{text} {limit} {cost}");
+            assert_eq!(key.text(), Some(after), "{text} {limit} {cost}");
+            assert_eq!(key.end_ms(), Some(NOW_MS + 1_000), "{text} {limit} {cost}");
+        }
+    }
+
+    #[test]
+    fn a_repair_is_told_apart_from_a_hit() {
+        let leaked = |text| Some(Stored { text, end_ms: None });
+        let (_, taken) = hit(leaked(b"5"), &rule(10, 1_000, 1), NOW_MS).unwrap();
+        let (_, repaired) = hit(leaked(b"10"), &rule(10, 1_000, 1), NOW_MS).unwrap();
+        assert_eq!(taken.map(|change| change.taken), Some(true));
+        assert_eq!(repaired.map(|change| change.taken), Some(false));
+    }
+
+    #[test]
+    fn a_limiter_whose_end_is_now_or_earlier_is_missing_whatever_it_holds() {
+        for text in ["10", "hello", ""] {
+            for end_ms in [NOW_MS, NOW_MS - 1, 0, -1, i64::MIN] {
+                let mut key = Key::holding(text, Some(end_ms));
+                assert_eq!(
+                    key.hit(&rule(10, 1_000, 1), NOW_MS),
+                    verdict((true, 10, 9, Some(0), 1_000))
+                );
+                assert_eq!(key.text(), Some("1"));
+                assert_eq!(key.end_ms(), Some(NOW_MS + 1_000));
+            }
+        }
+        let mut key = Key::holding("10", Some(NOW_MS + 1));
+        assert_eq!(
+            key.hit(&rule(10, 1_000, 1), NOW_MS),
+            verdict((false, 10, 0, Some(1), 1))
+        );
+    }
+
+    #[test]
+    fn a_text_that_is_no_counter_is_an_error() {
+        for text in ["hello", "", " 5", "3.14", "9223372036854775808"] {
+            for end_ms in [None, Some(NOW_MS + 1)] {
+                let stored = Stored {
+                    text: text.as_bytes(),
+                    end_ms,
+                };
+                assert_eq!(
+                    hit(Some(stored), &rule(10, 1_000, 1), NOW_MS),
+                    Err(NotALimiter),
+                    "{text:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_up_to_the_last_one_work_or_refuse() {
+        let mut key = Key::default();
+        let first = key.hit(&rule(i64::MAX, 1, i64::MAX - 1), NOW_MS);
+        assert_eq!(first, verdict((true, i64::MAX, 1, Some(0), 1)));
+        let second = key.hit(&rule(i64::MAX, 1, 2), NOW_MS);
+        assert_eq!(second, verdict((false, i64::MAX, 1, Some(1), 1)));
+        let third = key.hit(&rule(i64::MAX, 1, 1), NOW_MS);
+        assert_eq!(third, verdict((true, i64::MAX, 0, Some(0), 1)));
+        assert_eq!(key.text(), Some("9223372036854775807"));
+
+        let mut endless = Key::default();
+        let all_time = endless.hit(&rule(1, i64::MAX - NOW_MS, 1), NOW_MS);
+        assert_eq!(all_time, verdict((true, 1, 0, Some(0), i64::MAX - NOW_MS)));
+        assert_eq!(endless.end_ms(), Some(i64::MAX));
+    }
+
+    /// The naive model: every admitted hit, with its window. It knows nothing of counters and ends.
+    #[derive(Default)]
+    struct Model {
+        window_end_ms: i64,
+        admitted: Vec<i64>,
+    }
+
+    impl Model {
+        fn hit(&mut self, rule: &Rule, now_ms: i64) -> bool {
+            if now_ms >= self.window_end_ms {
+                self.admitted.clear();
+            }
+            let allowed = self.admitted.iter().sum::<i64>() + rule.cost <= rule.limit;
+            if allowed {
+                if self.admitted.is_empty() {
+                    self.window_end_ms = now_ms + rule.window_ms;
+                }
+                self.admitted.push(rule.cost);
+            }
+            allowed
+        }
+    }
+
+    fn any_number() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            any::<i64>(),
+            prop::sample::select(vec![
+                i64::MIN,
+                i64::MIN + 1,
+                -1,
+                0,
+                1,
+                i64::MAX - 1,
+                i64::MAX
+            ]),
+            -3..20_i64,
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn verdicts_are_those_of_a_list_of_admitted_hits(
+            limit in 0..12_i64,
+            window_ms in 1..50_i64,
+            calls in prop::collection::vec((0..30_i64, 1..5_i64), 1..80),
+        ) {
+            let (mut key, mut model) = (Key::default(), Model::default());
+            let mut now_ms = NOW_MS;
+            let mut admitted: Vec<(i64, i64)> = Vec::new();
+            for (step_ms, cost) in calls {
+                now_ms += step_ms;
+                let rule = rule(limit, window_ms, cost);
+                let before = key.clone();
+                let answer = key.hit(&rule, now_ms);
+
+                prop_assert_eq!(answer.allowed, model.hit(&rule, now_ms));
+                prop_assert_eq!(answer.remaining, limit - model.admitted.iter().sum::<i64>());
+                prop_assert_eq!(answer.allowed, answer.retry_after_ms == Some(0));
+                if answer.allowed {
+                    admitted.push((now_ms, cost));
+                } else {
+                    prop_assert_eq!(&key.0, &before.0);
+                }
+                let in_window: i64 = admitted
+                    .iter()
+                    .filter(|(at_ms, _)| *at_ms >= model.window_end_ms - window_ms)
+                    .map(|(_, cost)| cost)
+                    .sum();
+                prop_assert!(in_window <= limit || admitted.is_empty());
+            }
+        }
+
+        #[test]
+        fn retry_after_is_exact(
+            count in 0..20_i64,
+            until_end_ms in prop::option::of(1..1_000_i64),
+            limit in 0..20_i64,
+            cost in 1..20_i64,
+        ) {
+            let mut key = Key::holding(&count.to_string(), until_end_ms.map(|ms| NOW_MS + ms));
+            let rule = rule(limit, 700, cost);
+            let answer = key.hit(&rule, NOW_MS);
+            match answer.retry_after_ms {
+                Some(0) => prop_assert!(answer.allowed),
+                None => {
+                    prop_assert!(!answer.allowed);
+                    prop_assert!(!key.clone().hit(&rule, NOW_MS + 100_000).allowed);
+                }
+                Some(retry_after_ms) => {
+                    prop_assert!(!answer.allowed && retry_after_ms >= 1);
+                    prop_assert!(!key.clone().hit(&rule, NOW_MS + retry_after_ms - 1).allowed);
+                    prop_assert!(key.clone().hit(&rule, NOW_MS + retry_after_ms).allowed);
+                }
+            }
+        }
+
+        #[test]
+        fn reset_after_is_exact(
+            count in 0..20_i64,
+            until_end_ms in prop::option::of(1..1_000_i64),
+            limit in 1..20_i64,
+        ) {
+            let mut key = Key::holding(&count.to_string(), until_end_ms.map(|ms| NOW_MS + ms));
+            let answer = key.hit(&rule(limit, 700, 1), NOW_MS);
+            // A call for all of the limit passes exactly when the limiter is full.
+            let full = |at_ms| key.clone().hit(&rule(limit, 700, limit), at_ms).allowed;
+            prop_assert!(full(NOW_MS + answer.reset_after_ms));
+            prop_assert!(!full(NOW_MS + answer.reset_after_ms - 1));
+        }
+
+        #[test]
+        fn any_input_has_an_answer_that_keeps_the_promises(
+            value in any_number(),
+            missing: bool,
+            end_ms in prop::option::of(any_number()),
+            limit in any_number(),
+            window_ms in any_number(),
+            cost in any_number(),
+            now_ms in any_number(),
+        ) {
+            let text = value.to_string();
+            let stored = (!missing).then_some(Stored { text: text.as_bytes(), end_ms });
+            let (answer, change) = hit(stored, &rule(limit, window_ms, cost), now_ms).unwrap();
+
+            prop_assert!(answer.remaining >= 0);
+            prop_assert!(!answer.allowed || answer.retry_after_ms == Some(0));
+            let live = !missing && end_ms.is_none_or(|end_ms| end_ms > now_ms);
+            let count = if live { value.max(0) } else { 0 };
+            prop_assert_eq!(
+                answer.allowed,
+                i128::from(count) + i128::from(cost) <= i128::from(limit)
+            );
+            if let Some(change) = &change {
+                if live && end_ms.is_some() {
+                    prop_assert_eq!(Some(change.end_ms), end_ms);
+                }
+                prop_assert_eq!(change.taken, answer.allowed);
+                prop_assert!(change.taken || (live && end_ms.is_none()));
+            }
+            // Whatever the verdict: a limiter that stands has an end.
+            prop_assert!(change.is_some() || !live || end_ms.is_some());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The one place that knows the order of a reply's fields, and their unit.
+
+use redis_module::{raw, Context};
+
+use crate::limiter::Verdict;
+
+/// The unit of a call's window and of the times in its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+impl Unit {
+    pub(crate) const fn ms(self) -> i64 {
+        match self {
+            Self::Seconds => 1_000,
+            Self::Milliseconds => 1,
+        }
+    }
+
+    /// Always up: a caller that waits for as long as it was told is never early.
+    fn round_up(self, ms: i64) -> i64 {
+        match self {
+            Self::Seconds => (ms / 1_000).saturating_add(i64::from(ms % 1_000 > 0)),
+            Self::Milliseconds => ms,
+        }
+    }
+}
+
+/// Replies the verdict: allowed, limit, remaining, retry_after, reset_after.
+pub(crate) fn verdict(ctx: &Context, verdict: &Verdict, unit: Unit) {
+    let fields = [
+        i64::from(verdict.allowed),
+        verdict.limit,
+        verdict.remaining,
+        verdict
+            .retry_after_ms
+            .map_or(-1, |retry_after_ms| unit.round_up(retry_after_ms)),
+        unit.round_up(verdict.reset_after_ms),
+    ];
+    raw::reply_with_array(ctx.ctx, 5);
+    for field in fields {
+        raw::reply_with_long_long(ctx.ctx, field);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_up_to_the_unit() {
+        for (ms, seconds) in [
+            (0, 0),
+            (1, 1),
+            (999, 1),
+            (1_000, 1),
+            (1_001, 2),
+            (57_900, 58),
+            (i64::MAX, i64::MAX / 1_000 + 1),
+        ] {
+            assert_eq!(Unit::Seconds.round_up(ms), seconds, "{ms}");
+            assert_eq!(Unit::Milliseconds.round_up(ms), ms);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A server for one test: its own directory, port and log; killed and cleaned up at the end.
+
+pub mod stream;
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection, ConnectionInfo, IntoConnectionInfo, RedisResult, Value};
+use tempfile::TempDir;
+
+/// How long any condition may take to come true, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `condition` holds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The server under test: `SERVER`, or the `redis-server` on PATH.
+pub fn server_program() -> String {
+    std::env::var("SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
+/// The module under test: `RL_MODULE`, or what `cargo build --release` made.
+pub fn module() -> PathBuf {
+    let module = std::env::var_os("RL_MODULE").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/librl.so"),
+        PathBuf::from,
+    );
+    assert!(module.exists(), "{module:?} is missing: use `make test`");
+    module
+}
+
+/// The build of the module in which a command, an event and the unload entry panic.
+pub fn panicking_module() -> PathBuf {
+    let module = module().with_file_name("librl-panics.so");
+    assert!(module.exists(), "{module:?} is missing: use `make test`");
+    module
+}
+
+pub struct Server {
+    child: Child,
+    port: u16,
+    directory: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Server {
+    /// A server with the module and nothing else out of the ordinary.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same, with more configuration: `["--appendonly", "yes"]`.
+    pub fn start_with(more: &[&str]) -> Self {
+        let module = module();
+        let mut arguments = vec!["--loadmodule", module.to_str().unwrap()];
+        arguments.extend(more);
+        Self::start_bare(&arguments)
+    }
+
+    /// A server without the module.
+    pub fn start_bare(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let (child, port) = spawn(directory.path(), &arguments);
+        Self {
+            child,
+            port,
+            directory,
+            arguments,
+        }
+    }
+
+    /// Kills the server as `kill -9` does, and starts it on the same files.
+    pub fn kill_and_restart(&mut self) {
+        self.kill();
+        (self.child, self.port) = spawn(self.directory.path(), &self.arguments);
+    }
+
+    /// The same, without the module.
+    pub fn kill_and_restart_without_module(&mut self) {
+        let module = self.arguments.iter().position(|a| a == "--loadmodule");
+        let module = module.expect("it has the module");
+        self.arguments.drain(module..module + 2);
+        self.kill_and_restart();
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn log(&self) -> String {
+        read_log(self.directory.path())
+    }
+
+    pub fn connect(&self) -> Conn {
+        Conn(self.client("").get_connection().unwrap())
+    }
+
+    /// A connection that speaks RESP3.
+    pub fn connect_resp3(&self) -> Conn {
+        Conn(self.client("?protocol=resp3").get_connection().unwrap())
+    }
+
+    pub fn client(&self, query: &str) -> Client {
+        let url = format!("redis://127.0.0.1:{}/{query}", self.port);
+        let info: ConnectionInfo = url.into_connection_info().unwrap();
+        Client::open(info).unwrap()
+    }
+
+    /// The answer to `PING`, and that the server is still the same process.
+    pub fn assert_alive(&mut self) {
+        assert_eq!(
+            self.connect().run("PING"),
+            Value::SimpleString("PONG".into())
+        );
+        assert!(self.child.try_wait().unwrap().is_none());
+    }
+
+    /// Makes this server a replica of `primary`, and waits until the primary counts it as online.
+    pub fn replicate(&self, primary: &Server) {
+        self.connect()
+            .run(&format!("REPLICAOF 127.0.0.1 {}", primary.port));
+        let mut primary = primary.connect();
+        let this = format!("port={},state=online", self.port);
+        wait_until("the replica is online", || {
+            primary.info("replication").contains(&this)
+        });
+    }
+
+    /// Waits until `replica` has all that was sent to it.
+    pub fn wait_for(&self, replica: &Server) {
+        let (mut here, mut there) = (self.connect(), replica.connect());
+        wait_until("the replica has caught up", || {
+            let sent = here.info_field("replication", "master_repl_offset");
+            let got = there.info_field("replication", "slave_repl_offset");
+            sent == got
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- the log of the server on port {}", self.port);
+            eprintln!("{}", tail(&self.log(), 40));
+        }
+    }
+}
+
+/// Starts the server and waits until it answers. A port that somebody else took in between is
+/// replaced by another.
+fn spawn(directory: &Path, arguments: &[String]) -> (Child, u16) {
+    for _ in 0..5 {
+        let port = free_port();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(directory.join("log"))
+            .unwrap();
+        let mut child = Command::new(server_program())
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--repl-diskless-sync-delay", "0"])
+            .args(["--enable-debug-command", "yes"])
+            .args(["--enable-module-command", "yes"])
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", server_program()));
+        if answers(&mut child, port) {
+            return (child, port);
+        }
+        let log = read_log(directory);
+        assert!(
+            log.contains("Address already in use"),
+            "the server doesn't start:\n{}",
+            tail(&log, 40)
+        );
+    }
+    panic!("no free port in five tries");
+}
+
+fn answers(child: &mut Child, port: u16) -> bool {
+    let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        let pong: RedisResult<String> = client
+            .get_connection()
+            .and_then(|mut connection| redis::cmd("PING").query(&mut connection));
+        if pong.is_ok() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    false
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .unwrap()
+        .port()
+}
+
+fn read_log(directory: &Path) -> String {
+    std::fs::read_to_string(directory.join("log")).unwrap_or_default()
+}
+
+fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// A connection that takes commands as one types them.
+pub struct Conn(pub Connection);
+
+impl Conn {
+    /// The reply to a command, words separated by blanks. An error reply is a value as well:
+    /// its text starts with `-`.
+    pub fn run(&mut self, line: &str) -> Value {
+        let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
+        self.run_words(&words)
+    }
+
+    /// The same, for words of any bytes.
+    pub fn run_words<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Value {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word.as_ref());
+        }
+        match command.query(&mut self.0) {
+            Ok(value) => value,
+            Err(error) => Value::SimpleString(error_text(&error)),
+        }
+    }
+
+    /// The reply to a hit, which must be a verdict.
+    pub fn hit(&mut self, arguments: &str) -> [i64; 5] {
+        let reply = self.run(&format!("RL.HIT {arguments}"));
+        verdict(&reply).unwrap_or_else(|| panic!("RL.HIT {arguments} answers {reply:?}"))
+    }
+
+    /// The text of an error reply.
+    pub fn error(&mut self, line: &str) -> String {
+        let reply = self.run(line);
+        error(&reply).unwrap_or_else(|| panic!("{line} answers {reply:?}"))
+    }
+
+    pub fn integer(&mut self, line: &str) -> i64 {
+        match self.run(line) {
+            Value::Int(value) => value,
+            other => panic!("{line} answers {other:?}"),
+        }
+    }
+
+    /// A string, or `None` for a missing key.
+    pub fn string(&mut self, line: &str) -> Option<String> {
+        match self.run(line) {
+            Value::BulkString(bytes) => Some(String::from_utf8(bytes).unwrap()),
+            Value::SimpleString(text) => Some(text),
+            Value::Okay => Some("OK".into()),
+            Value::VerbatimString { text, .. } => Some(text),
+            Value::Nil => None,
+            other => panic!("{line} answers {other:?}"),
+        }
+    }
+
+    pub fn get(&mut self, key: &str) -> Option<String> {
+        self.string(&format!("GET {key}"))
+    }
+
+    pub fn pttl(&mut self, key: &str) -> i64 {
+        self.integer(&format!("PTTL {key}"))
+    }
+
+    pub fn info(&mut self, section: &str) -> String {
+        self.string(&format!("INFO {section}")).unwrap()
+    }
+
+    pub fn info_field(&mut self, section: &str, field: &str) -> Option<String> {
+        let prefix = format!("{field}:");
+        let info = self.info(section);
+        let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.map(ToString::to_string)
+    }
+
+    /// All there is to see of a key: type, value, expiry, and how many keys there are.
+    pub fn picture(&mut self, key: &str) -> (Value, Value, i64, i64) {
+        (
+            self.run(&format!("TYPE {key}")),
+            self.run(&format!("DUMP {key}")),
+            self.integer(&format!("PEXPIRETIME {key}")),
+            self.integer("DBSIZE"),
+        )
+    }
+
+    /// Whether the server has the command.
+    pub fn has(&mut self, command: &str) -> bool {
+        self.run(&format!("COMMAND INFO {command}")) != Value::Array(vec![Value::Nil])
+    }
+}
+
+/// The five integers of a verdict.
+pub fn verdict(reply: &Value) -> Option<[i64; 5]> {
+    let Value::Array(fields) = reply else {
+        return None;
+    };
+    let fields: Vec<i64> = fields
+        .iter()
+        .map_while(|field| match field {
+            Value::Int(value) => Some(*value),
+            _ => None,
+        })
+        .collect();
+    fields.try_into().ok()
+}
+
+pub fn error(reply: &Value) -> Option<String> {
+    match reply {
+        Value::SimpleString(text) => Some(text.strip_prefix('-')?.to_string()),
+        Value::ServerError(error) => Some(match error.details() {
+            Some(details) => format!("{} {details}", error.code()),
+            None => error.code().to_string(),
+        }),
+        _ => None,
+    }
+}
+
+/// `-CODE text`, as it was on the wire.
+fn error_text(error: &redis::RedisError) -> String {
+    let code = error.code().unwrap_or("(no code)");
+    let detail = error.detail().unwrap_or_default();
+    format!("-{code} {detail}").trim_end().to_string()
+}
