@@ -3,5 +3,15 @@
 mod common;
 
 mod arguments;
+mod cluster;
+mod concurrency;
+mod effects;
+mod equivalence;
+mod flaws;
 mod hit;
+mod introspection;
 mod keys;
+mod lifecycle;
+mod panics;
+mod persistence;
+mod replication;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redis::{Client, Connection, ConnectionInfo, IntoConnectionInfo, RedisResult, Value};
+use redis::{Client, Connection, ConnectionLike, RedisResult, Value};
 use tempfile::TempDir;
 
 /// How long any condition may take to come true, on a machine that is busy with other tests.
@@ -121,8 +121,7 @@ impl Server {
 
     pub fn client(&self, query: &str) -> Client {
         let url = format!("redis://127.0.0.1:{}/{query}", self.port);
-        let info: ConnectionInfo = url.into_connection_info().unwrap();
-        Client::open(info).unwrap()
+        Client::open(url).unwrap()
     }
 
     /// The answer to `PING`, and that the server is still the same process.
@@ -254,7 +253,7 @@ impl Conn {
         for word in words {
             command.arg(word.as_ref());
         }
-        match command.query(&mut self.0) {
+        match self.0.req_command(&command) {
             Ok(value) => value,
             Err(error) => Value::SimpleString(error_text(&error)),
         }

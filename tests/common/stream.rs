@@ -49,35 +49,37 @@ impl Stream {
         }
     }
 
-    /// All effects up to the one of `SET mark ...`, that one left out, and neither `SELECT` nor
-    /// `PING` counted.
+    /// All effects up to the one of `SET mark ...`, that one left out, and without what is no
+    /// effect: the choice of the database, and the primary's own pings.
     pub fn until(&mut self, mark: &str) -> Vec<String> {
         let mut effects = Vec::new();
         loop {
             let effect = self.next();
-            if effect.starts_with(&format!("SET {mark} ")) {
-                return effects;
-            }
-            if effect != "PING" && !effect.starts_with("SELECT ") {
-                effects.push(effect);
+            let (name, rest) = effect.split_once(' ').unwrap_or((&effect, ""));
+            match name.to_uppercase().as_str() {
+                "SET" if rest.starts_with(&format!("{mark} ")) => return effects,
+                "PING" | "SELECT" | "REPLCONF" => {}
+                _ => effects.push(effect),
             }
         }
     }
 
     fn next(&mut self) -> String {
-        match self.parser.parse_value(&mut self.reader).unwrap() {
-            Value::Array(words) => {
-                let words: Vec<String> = words.iter().map(word).collect();
-                words.join(" ")
-            }
-            other => panic!("no command: {other:?}"),
-        }
+        words(&self.parser.parse_value(&mut self.reader).unwrap())
     }
 }
 
-fn word(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        other => panic!("no word: {other:?}"),
-    }
+/// A command as one types it.
+pub fn words(command: &Value) -> String {
+    let Value::Array(words) = command else {
+        panic!("no command: {command:?}");
+    };
+    let words: Vec<_> = words
+        .iter()
+        .map(|word| match word {
+            Value::BulkString(bytes) => String::from_utf8_lossy(bytes),
+            other => panic!("no word: {other:?}"),
+        })
+        .collect();
+    words.join(" ")
 }

@@ -1,0 +1,201 @@
+//! What a hit tells others on the same server: WATCH, client-side caches, listeners, save points;
+//! and that it works inside transactions, scripts and functions.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use redis::{PushKind, Value};
+
+use crate::common::{verdict, wait_until, Conn, Server};
+
+#[test]
+fn a_hit_and_a_repair_break_a_watch_and_a_refusal_does_not() {
+    let server = Server::start();
+    let (mut watcher, mut c) = (server.connect(), server.connect());
+    for (setup, call, breaks) in [
+        ("DEL k", "k 3 60", true),
+        ("SET k 1 PX 60000", "k 3 60", true),
+        ("SET k 3 PX 60000", "k 3 60", false),
+        ("SET k 3", "k 3 60", true),
+        ("DEL k", "k 3 60 COST 4", false),
+        ("DEL k", "k 0 60", false),
+    ] {
+        c.run(setup);
+        watcher.run("WATCH k");
+        c.hit(call);
+        watcher.run("MULTI");
+        watcher.run("PING");
+        let broken = watcher.run("EXEC") == Value::Nil;
+        assert_eq!(broken, breaks, "{setup}: {call}");
+    }
+    // An error changes nothing either.
+    c.run("SET k hello PX 60000");
+    watcher.run("WATCH k");
+    c.error("RL.HIT k 3 60");
+    watcher.run("MULTI");
+    watcher.run("PING");
+    assert_ne!(watcher.run("EXEC"), Value::Nil);
+}
+
+#[test]
+fn a_client_side_cache_hears_of_hits_and_repairs_and_not_of_refusals() {
+    let server = Server::start();
+    let mut cache = server.connect_resp3();
+    let (sender, pushes) = mpsc::channel();
+    cache.0.set_push_sender(sender);
+    cache.run("CLIENT TRACKING ON");
+    let mut c = server.connect();
+
+    // Each round ends with a change of `mark`, so that silence can be told from delay.
+    let mut invalidated = |setup: &str, call: &str| -> bool {
+        c.run(setup);
+        cache.run("GET k");
+        cache.run("GET mark");
+        while pushes.try_recv().is_ok() {}
+        c.hit(call);
+        c.run("INCR mark");
+        let mut keys = Vec::new();
+        wait_until("the cache hears of the mark", || {
+            cache.run("PING");
+            while let Ok(push) = pushes.try_recv() {
+                assert_eq!(push.kind, PushKind::Invalidate);
+                keys.push(format!("{:?}", push.data));
+            }
+            keys.iter().any(|key| key.contains("mark"))
+        });
+        keys.len() == 2
+    };
+    assert!(invalidated("SET k 1 PX 60000", "k 3 60"));
+    assert!(!invalidated("SET k 3 PX 60000", "k 3 60"));
+    assert!(invalidated("SET k 3", "k 3 60"));
+    assert!(invalidated("DEL k", "k 3 60"));
+    assert!(!invalidated("DEL k", "k 3 60 COST 9"));
+}
+
+#[test]
+fn listeners_hear_incrby_and_expire_when_those_happened() {
+    let server = Server::start_with(&["--notify-keyspace-events", "KEA"]);
+    let mut c = server.connect();
+    for (setup, call, want) in [
+        ("DEL k", "k 3 60", &["incrby", "expire"][..]),
+        ("SET k 1 PX 60000", "k 3 60", &["incrby"]),
+        ("SET k 1", "k 3 60", &["incrby", "expire"]),
+        ("SET k 3", "k 3 60", &["expire"]),
+        ("SET k 3 PX 60000", "k 3 60", &[]),
+        ("DEL k", "k 0 60", &[]),
+        ("DEL k", "k 3 60 COST 4", &[]),
+    ] {
+        c.run(setup);
+        let mut listener = server.connect();
+        let mut listener = listener.0.as_pubsub();
+        listener
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        listener.subscribe("__keyspace@0__:k").unwrap();
+        c.hit(call);
+        c.run("SETEX k 60 mark");
+        let mut heard: Vec<String> = Vec::new();
+        while heard.last().map(String::as_str) != Some("set") {
+            heard.push(listener.get_message().unwrap().get_payload().unwrap());
+        }
+        heard.pop();
+        assert_eq!(heard, want, "{setup}: {call}");
+    }
+}
+
+#[test]
+fn a_change_counts_once_for_save_points_and_a_refusal_does_not_count() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let count = |c: &mut Conn| -> i64 {
+        let count = c.info_field("persistence", "rdb_changes_since_last_save");
+        count.unwrap().parse().unwrap()
+    };
+    let mut changes = |setup: &str, call: &str| -> i64 {
+        c.run(setup);
+        let before = count(&mut c);
+        c.hit(call);
+        count(&mut c) - before
+    };
+    assert_eq!(changes("DEL k", "k 3 60"), 1);
+    assert_eq!(changes("SET k 1 PX 60000", "k 3 60"), 1);
+    assert_eq!(changes("SET k 3", "k 3 60"), 1);
+    assert_eq!(changes("SET k 1", "k 3 60"), 1);
+    assert_eq!(changes("SET k 3 PX 60000", "k 3 60"), 0);
+    assert_eq!(changes("DEL k", "k 0 60"), 0);
+    assert_eq!(changes("DEL k", "k 3 60 COST 4"), 0);
+}
+
+#[test]
+fn a_hit_works_inside_a_transaction() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.run("MULTI");
+    for call in ["k 2 60", "k 2 60", "k 2 60", "k x 60"] {
+        c.run(&format!("RL.HIT {call}"));
+    }
+    c.run("TTL k");
+    let Value::Array(replies) = c.run("EXEC") else {
+        panic!("no replies");
+    };
+    assert_eq!(verdict(&replies[0]), Some([1, 2, 1, 0, 60]));
+    assert_eq!(verdict(&replies[1]), Some([1, 2, 0, 0, 60]));
+    assert_eq!(verdict(&replies[2]), Some([0, 2, 0, 60, 60]));
+    assert!(crate::common::error(&replies[3]).is_some());
+    assert_eq!(replies[4], Value::Int(60));
+}
+
+#[test]
+fn a_hit_works_inside_scripts_and_functions() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let script = "return redis.call('RL.HIT', KEYS[1], ARGV[1], ARGV[2])";
+    for want in [[1, 2, 1, 0, 60], [1, 2, 0, 0, 60], [0, 2, 0, 60, 60]] {
+        let reply = c.run_words(&["EVAL", script, "1", "k", "2", "60"]);
+        assert_eq!(verdict(&reply), Some(want));
+    }
+    // Numbers of Lua reach the module as their digits.
+    let script = "return redis.call('RL.HIT', KEYS[1], 9007199254740991, 60, 'COST', 2)";
+    let reply = c.run_words(&["EVAL", script, "1", "n"]);
+    assert_eq!(
+        verdict(&reply),
+        Some([1, 9_007_199_254_740_991, 9_007_199_254_740_989, 0, 60])
+    );
+    // An error is the script's to catch.
+    let script = "return redis.pcall('RL.HIT', KEYS[1], 'x', 60).err";
+    assert_eq!(
+        c.run_words(&["EVAL", script, "1", "k"]),
+        Value::BulkString(b"ERR value is not an integer or out of range".into())
+    );
+
+    let library = "#!lua name=limits\n\
+        redis.register_function('hit', function(keys, args)\n\
+            return redis.call('RL.HIT', keys[1], args[1], args[2])\n\
+        end)";
+    c.run_words(&["FUNCTION", "LOAD", library]);
+    for want in [[1, 1, 0, 0, 60], [0, 1, 0, 60, 60]] {
+        let reply = c.run("FCALL hit 1 f 1 60");
+        assert_eq!(verdict(&reply), Some(want));
+    }
+}
+
+/// A script sees one time from start to end, as it does with the server's own commands.
+#[test]
+fn no_hit_inside_a_long_script_or_transaction_leaves_a_key_without_expiry() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.run("MULTI");
+    c.run("RL.HIT k 5 20 MS");
+    c.run("DEBUG SLEEP 0.06");
+    c.run("RL.HIT k 5 20 MS");
+    c.run("PTTL k");
+    let Value::Array(replies) = c.run("EXEC") else {
+        panic!("no replies");
+    };
+    for reply in [&replies[0], &replies[2]] {
+        let [allowed, _, _, retry_after, _] = verdict(reply).unwrap();
+        assert_eq!((allowed, retry_after), (1, 0));
+    }
+    assert_ne!(replies[3], Value::Int(-1));
+    wait_until("the limiter is gone", || c.integer("EXISTS k") == 0);
+}

@@ -1,0 +1,181 @@
+//! What the server tells about the command, and what its ACL makes of that.
+
+use redis::Value;
+
+use crate::common::{Conn, Server};
+
+/// All that a reply says, in a line: arrays in brackets.
+fn shown(value: &Value) -> String {
+    let list = |values: &[Value]| {
+        let values: Vec<String> = values.iter().map(shown).collect();
+        format!("[{}]", values.join(" "))
+    };
+    match value {
+        Value::Array(values) | Value::Set(values) => list(values),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        Value::Okay => "OK".into(),
+        Value::Int(number) => number.to_string(),
+        Value::Nil => "nil".into(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn has_categories(c: &mut Conn) -> bool {
+    matches!(c.run("ACL CAT ratelimit"), Value::Array(_))
+}
+
+#[test]
+fn command_info_tells_arity_flags_and_where_the_key_is() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let Value::Array(infos) = c.run("COMMAND INFO rl.hit") else {
+        panic!("no info");
+    };
+    let Value::Array(info) = &infos[0] else {
+        panic!("no info");
+    };
+    let categories = if has_categories(&mut c) {
+        "[@write @fast @ratelimit]"
+    } else {
+        "[]"
+    };
+    let shown: Vec<String> = info.iter().map(shown).collect();
+    assert_eq!(
+        shown[..9],
+        [
+            "rl.hit",
+            "-4",
+            "[write denyoom module fast]",
+            "1",
+            "1",
+            "1",
+            categories,
+            "[]",
+            "[[flags [RW access update] begin_search [type index spec [index 1]] \
+             find_keys [type range spec [lastkey 0 keystep 1 limit 0]]]]",
+        ]
+    );
+}
+
+#[test]
+fn command_docs_tells_every_argument() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let docs = shown(&c.run("COMMAND DOCS rl.hit"));
+    // Newer servers add a text to display, the same as the name.
+    let docs = ["key", "limit", "window", "fixed", "cost", "ms"]
+        .iter()
+        .fold(docs, |docs, name| {
+            docs.replace(&format!(" display_text {name}"), "")
+        });
+    assert_eq!(
+        docs,
+        "[rl.hit [\
+         summary Takes from a rate limiter, or refuses, in one step that also sets and repairs its \
+         expiry. since 0.1.0 group module complexity O(1) module rl arguments [\
+         [name key type key key_spec_index 0] \
+         [name limit type integer] \
+         [name window type integer] \
+         [name fixed type pure-token token FIXED flags [optional]] \
+         [name cost type integer token COST flags [optional]] \
+         [name ms type pure-token token MS flags [optional]]]]]"
+    );
+}
+
+#[test]
+fn command_getkeys_finds_the_key() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let keys = c.run("COMMAND GETKEYS RL.HIT user:42 5 60 COST 2");
+    assert_eq!(shown(&keys), "[user:42]");
+}
+
+#[test]
+fn module_list_tells_the_version_of_the_crate() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let modules = shown(&c.run("MODULE LIST"));
+    let parts: Vec<u32> = env!("CARGO_PKG_VERSION")
+        .split('.')
+        .map(|part| part.parse().unwrap())
+        .collect();
+    let version = parts[0] * 10_000 + parts[1] * 100 + parts[2];
+    assert!(
+        modules.contains(&format!("name rl ver {version} ")),
+        "{modules}"
+    );
+}
+
+#[test]
+fn a_user_needs_the_command_and_reading_and_writing_of_the_key() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let mut as_user = |rules: &str, key: &str| -> Option<String> {
+        c.run("DEL a1 b1");
+        c.run("ACL DELUSER ann");
+        c.run(&format!(
+            "ACL SETUSER ann on nopass -@all +eval +multi +exec {rules}"
+        ));
+        let mut ann = server.connect();
+        ann.run("AUTH ann any");
+        let direct = ann.run(&format!("RL.HIT {key} 9 60"));
+        // The same in a transaction and in a script.
+        ann.run("MULTI");
+        let queued = ann.run(&format!("RL.HIT {key} 9 60"));
+        ann.run("EXEC");
+        let script = "return redis.call('RL.HIT', KEYS[1], 9, 60)";
+        let scripted = ann.run_words(&["EVAL", script, "1", key]);
+        let refused = crate::common::error(&direct);
+        assert_eq!(crate::common::error(&queued).is_some(), refused.is_some());
+        assert_eq!(crate::common::error(&scripted).is_some(), refused.is_some());
+        let hits = if refused.is_some() { "nil" } else { "3" };
+        assert_eq!(shown(&c.run(&format!("GET {key}"))), hits, "{rules}");
+        refused
+    };
+    for (rules, key) in [
+        ("+rl.hit ~a*", "a1"),
+        ("+rl.hit %RW~a*", "a1"),
+        ("+rl.hit ~*", "b1"),
+    ] {
+        assert_eq!(as_user(rules, key), None, "{rules} {key}");
+    }
+    for (rules, key) in [
+        ("+rl.hit ~a*", "b1"),
+        ("+rl.hit %R~a*", "a1"),
+        ("+rl.hit %W~a*", "a1"),
+        ("~*", "a1"),
+        ("+@all -rl.hit ~*", "a1"),
+    ] {
+        let refused = as_user(rules, key).unwrap_or_default();
+        assert!(refused.starts_with("NOPERM"), "{rules} {key}: {refused}");
+    }
+}
+
+#[test]
+fn a_category_grants_the_command_where_the_server_has_them() {
+    let server = Server::start();
+    let mut c = server.connect();
+    if !has_categories(&mut c) {
+        // Redis 7.0: a module's commands are granted by name.
+        c.run("ACL SETUSER ann on nopass -@all +@write +@fast ~*");
+        let mut ann = server.connect();
+        ann.run("AUTH ann any");
+        assert!(ann.error("RL.HIT k 9 60").starts_with("NOPERM"));
+        return;
+    }
+    for (rules, granted) in [
+        ("-@all +@ratelimit", true),
+        ("-@all +@write", true),
+        ("-@all +@fast", true),
+        ("-@all +@read", false),
+        ("+@all -@ratelimit", false),
+    ] {
+        c.run("ACL DELUSER ann");
+        c.run(&format!("ACL SETUSER ann on nopass ~* {rules}"));
+        let mut ann = server.connect();
+        ann.run("AUTH ann any");
+        let refused = crate::common::error(&ann.run("RL.HIT k 9 60"));
+        assert_eq!(refused.is_none(), granted, "{rules}: {refused:?}");
+    }
+}

@@ -1,0 +1,177 @@
+//! Loading, unloading, and what stays.
+
+use crate::common::{module, Server};
+
+#[test]
+fn the_module_unloads_and_the_data_stays() {
+    let mut server = Server::start();
+    let mut c = server.connect();
+    c.hit("k 3 600");
+    c.hit("k 3 600");
+    let before = c.picture("k");
+
+    for _ in 0..3 {
+        assert_eq!(c.string("MODULE UNLOAD rl").as_deref(), Some("OK"));
+        assert!(c.error("RL.HIT k 3 600").starts_with("ERR unknown command"));
+        assert_eq!(c.picture("k"), before);
+        let load = format!("MODULE LOAD {}", module().display());
+        assert_eq!(c.string(&load).as_deref(), Some("OK"));
+    }
+    assert_eq!(c.hit("k 3 600")[..3], [1, 3, 0]);
+    assert_eq!(c.hit("k 3 600")[..3], [0, 3, 0]);
+    assert_eq!(c.run("MODULE UNLOAD rl"), redis::Value::Okay);
+    assert_eq!(c.integer("INCR k"), 4);
+    server.assert_alive();
+}
+
+#[test]
+fn the_module_does_not_unload_while_an_acl_user_names_its_command() {
+    let mut server = Server::start();
+    let mut c = server.connect();
+    for rules in ["+rl.hit", "+@all -RL.HIT", "-@all (+rl.hit ~a*)"] {
+        c.run(&format!("ACL SETUSER ann on nopass ~* {rules}"));
+        let refused = c.error("MODULE UNLOAD rl");
+        assert!(
+            refused.starts_with("ERR Error unloading module"),
+            "{rules}: {refused}"
+        );
+        // Some servers aborted here, with the module gone.
+        c.run("ACL LIST");
+        c.run("ACL GETUSER ann");
+        server.assert_alive();
+        assert_eq!(c.hit("k 100 600")[0], 1);
+        c.run("ACL DELUSER ann");
+    }
+    let log = server.log();
+    // Valkey 9 looks for itself, and says so.
+    assert!(
+        log.contains("not unloaded: the ACL rules of user 'ann' name rl.hit; take that out first")
+            || log.contains("An ACL user has reference to rule"),
+    );
+    assert_eq!(c.string("MODULE UNLOAD rl").as_deref(), Some("OK"));
+    server.assert_alive();
+}
+
+/// A rule that changes nothing is kept by some servers and forgotten by others.
+#[test]
+fn a_rule_that_takes_away_what_was_not_given_does_no_harm() {
+    let mut server = Server::start();
+    let mut c = server.connect();
+    c.run("ACL SETUSER ann on nopass ~* -rl.hit");
+    c.run("MODULE UNLOAD rl");
+    c.run("ACL LIST");
+    c.run("ACL GETUSER ann");
+    server.assert_alive();
+}
+
+#[test]
+fn a_user_with_a_category_is_no_hindrance() {
+    let mut server = Server::start();
+    let mut c = server.connect();
+    let known = c.run("ACL SETUSER ann on nopass ~* -@all +@ratelimit");
+    if crate::common::error(&known).is_some() {
+        c.run("ACL SETUSER ann on nopass ~* -@all +@write");
+    }
+    assert_eq!(c.string("MODULE UNLOAD rl").as_deref(), Some("OK"));
+    c.run("ACL LIST");
+    server.assert_alive();
+    let load = format!("MODULE LOAD {}", module().display());
+    assert_eq!(c.string(&load).as_deref(), Some("OK"));
+    assert_eq!(c.hit("k 3 600")[0], 1);
+    server.assert_alive();
+}
+
+#[test]
+fn loading_twice_is_refused_and_the_server_lives() {
+    let mut server = Server::start();
+    let mut c = server.connect();
+    let load = format!("MODULE LOAD {}", module().display());
+    for _ in 0..3 {
+        assert!(c
+            .error(&load)
+            .starts_with("ERR Error loading the extension"));
+        assert_eq!(c.hit("k 100 600")[0], 1);
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn a_load_argument_that_is_none_is_refused() {
+    let mut server = Server::start_bare(&[]);
+    let mut c = server.connect();
+    let load = format!("MODULE LOAD {}", module().display());
+    let refused = c.error(&format!("{load} sweep %s%n"));
+    assert!(
+        refused.starts_with("ERR Error loading the extension"),
+        "{refused}"
+    );
+    assert!(server
+        .log()
+        .contains("not loaded: 'sweep' is no load argument"));
+    let refused = c.error(&format!("{load} %s%n%x"));
+    assert!(
+        refused.starts_with("ERR Error loading the extension"),
+        "{refused}"
+    );
+    assert!(server
+        .log()
+        .contains("not loaded: '%s%n%x' is no load argument"));
+    server.assert_alive();
+    assert_eq!(c.string(&load).as_deref(), Some("OK"));
+    assert_eq!(c.hit("k 3 600")[0], 1);
+}
+
+/// The server looks up by name what a module replicates: with SET renamed, nothing would be.
+#[test]
+fn a_server_on_which_set_is_renamed_is_refused() {
+    let mut server = Server::start_bare(&["--rename-command", "SET", "PUT"]);
+    let mut c = server.connect();
+    let load = format!("MODULE LOAD {}", module().display());
+    let refused = c.error(&load);
+    assert!(
+        refused.starts_with("ERR Error loading the extension"),
+        "{refused}"
+    );
+    assert!(server
+        .log()
+        .contains("not loaded: SET has another name here"));
+    server.assert_alive();
+}
+
+/// 'Nobody noticed' is no measure of a leak: the server's own figure is.
+#[test]
+fn calls_of_every_kind_leave_no_memory_behind() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.run("RPUSH list 5");
+    c.run("SET text hello");
+    let mut round = |times: usize| -> i64 {
+        let mut pipeline = redis::pipe();
+        pipeline.ignore_errors();
+        for _ in 0..times {
+            for call in [
+                &["k", "1000000000", "600"][..],
+                &["k", "0", "600"],
+                &["never", "5", "600", "COST", "6"],
+                &["list", "5", "600"],
+                &["text", "5", "600"],
+                &["k", "x", "600"],
+                &["k", "5", "600", "SLOW"],
+            ] {
+                pipeline.cmd("RL.HIT").arg(call);
+            }
+        }
+        let _: Vec<redis::Value> = pipeline.query(&mut c.0).unwrap();
+        c.run("MEMORY PURGE");
+        let used = c.info_field("memory", "used_memory").unwrap();
+        used.parse().unwrap()
+    };
+    round(1_000);
+    let before = round(1_000);
+    for _ in 0..20 {
+        round(1_000);
+    }
+    let after = round(1_000);
+    // 140,000 calls: one byte lost in each would show.
+    assert!(after - before < 100_000, "{before} -> {after}");
+}
