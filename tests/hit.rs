@@ -259,7 +259,7 @@ fn the_verdict_is_the_same_in_resp2_and_resp3() {
     let server = Server::start();
     let (mut resp2, mut resp3) = (server.connect(), server.connect_resp3());
     for call in ["k 2 60", "k 2 60 COST 5", "k 2 60", "k 2 60"] {
-        let mut at = |c: &mut crate::common::Conn, key: &str| {
+        let at = |c: &mut crate::common::Conn, key: &str| {
             verdict(&c.run(&format!("RL.HIT {key}{call}"))).expect("five integers")
         };
         assert_eq!(at(&mut resp2, "two"), at(&mut resp3, "three"), "{call}");

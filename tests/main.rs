@@ -3,6 +3,7 @@
 mod common;
 
 mod arguments;
+mod cases;
 mod cluster;
 mod concurrency;
 mod effects;

@@ -12,7 +12,7 @@ use redis::{Client, Connection, ConnectionLike, RedisResult, Value};
 use tempfile::TempDir;
 
 /// How long any condition may take to come true, on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` holds.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
