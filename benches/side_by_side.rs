@@ -1,1 +1,235 @@
-fn main() {}
+//! RL.HIT side by side with INCR and with a Lua script of the same rules, on one server, in turn.
+//!
+//! One hot key, 50 connections, 32 commands in flight on each; server and load on a core each where
+//! there are two. A round runs every contender once, between two runs of INCR; a figure is its
+//! throughput over the mean of those two, and the table shows the median over the rounds with the
+//! lowest and the highest. `BENCH_ROUNDS` (9) and `BENCH_REQUESTS` (400000 a run) change the effort.
+
+#[allow(dead_code)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Conn, Server};
+
+/// The same rules and the same verdict, as a script: refused hits don't count, a counter without
+/// expiry gets one, times are rounded up.
+const SCRIPT: &str = r"
+local limit, window_ms = tonumber(ARGV[1]), tonumber(ARGV[2]) * 1000
+local count = tonumber(redis.call('GET', KEYS[1]) or 0)
+local allowed = count + 1 <= limit
+if allowed then
+    count = redis.call('INCR', KEYS[1])
+end
+local left_ms = redis.call('PTTL', KEYS[1])
+if left_ms == -1 then
+    redis.call('PEXPIRE', KEYS[1], window_ms)
+    left_ms = window_ms
+end
+local left = math.ceil(left_ms / 1000)
+return {allowed and 1 or 0, limit, math.max(0, limit - count), allowed and 0 or left, left}
+";
+
+struct Contender {
+    name: &'static str,
+    /// What the key holds when the run begins.
+    setup: &'static str,
+    command: Vec<String>,
+}
+
+fn contenders(script: &str) -> Vec<Contender> {
+    let contender = |name, setup, command: &str| Contender {
+        name,
+        setup,
+        command: command.split(' ').map(ToString::to_string).collect(),
+    };
+    const FRESH: &str = "SET k 0 EX 36000";
+    const FULL: &str = "SET k 1000 EX 36000";
+    vec![
+        contender("RL.HIT, allowed", FRESH, "RL.HIT k 1000000000 36000"),
+        contender("RL.HIT, refused", FULL, "RL.HIT k 1000 36000"),
+        contender(
+            "Lua script, allowed",
+            FRESH,
+            &format!("EVALSHA {script} 1 k 1000000000 36000"),
+        ),
+        contender(
+            "Lua script, refused",
+            FULL,
+            &format!("EVALSHA {script} 1 k 1000 36000"),
+        ),
+    ]
+}
+
+fn main() {
+    let rounds: usize = setting("BENCH_ROUNDS", 9);
+    let requests: usize = setting("BENCH_REQUESTS", 400_000);
+    let server = Server::start();
+    let mut c = server.connect();
+    let two_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
+    if two_cores {
+        pin(&server);
+    }
+    let load = Load {
+        port: server.port(),
+        requests,
+        two_cores,
+    };
+
+    let reply = c.run_words(&["SCRIPT", "LOAD", SCRIPT]);
+    let redis::Value::BulkString(script) = reply else {
+        panic!("{reply:?}");
+    };
+    let contenders = contenders(&String::from_utf8_lossy(&script));
+    let incr = Contender {
+        name: "INCR",
+        setup: "SET k 0 EX 36000",
+        command: vec!["INCR".into(), "k".into()],
+    };
+
+    let version = c.info("server");
+    let version = version
+        .lines()
+        .find(|line| line.starts_with("valkey_version:"))
+        .or_else(|| {
+            version
+                .lines()
+                .find(|line| line.starts_with("redis_version:"))
+        })
+        .unwrap_or_default()
+        .replace("_version:", " ");
+    println!("{version}, one key, 50 connections, pipeline 32, {rounds} rounds of {requests}");
+
+    let _ = load.run(&mut c, &incr);
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); contenders.len()];
+    let mut incrs = Vec::new();
+    for round in 0..rounds {
+        let mut before = load.run(&mut c, &incr);
+        for (contender, ratios) in contenders.iter().zip(&mut ratios) {
+            let throughput = load.run(&mut c, contender);
+            let after = load.run(&mut c, &incr);
+            ratios.push(throughput / ((before + after) / 2.0));
+            incrs.push(after);
+            before = after;
+        }
+        eprintln!("round {} of {rounds}", round + 1);
+    }
+
+    println!("{:<24}{:>10}{:>18}", "", "of INCR", "lowest, highest");
+    for (contender, ratios) in contenders.iter().zip(&mut ratios) {
+        let (low, median, high) = spread(ratios);
+        println!("{:<24}{median:>10.2}{low:>12.2}, {high:.2}", contender.name);
+    }
+    let (low, median, high) = spread(&mut incrs);
+    println!("INCR itself: {median:.0} a second ({low:.0}, {high:.0})");
+
+    println!();
+    let (incr, hit) = (
+        memory(&mut c, MemoryOf::Incr),
+        memory(&mut c, MemoryOf::Hit),
+    );
+    println!("Memory of a key of 10 bytes, with its expiry, over a million:");
+    println!("  INCR and PEXPIRE {incr:.0} bytes, RL.HIT {hit:.0} bytes");
+}
+
+fn setting(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is '{text}', which is no number")),
+        Err(_) => default,
+    }
+}
+
+/// Lowest, median, highest.
+fn spread(figures: &mut [f64]) -> (f64, f64, f64) {
+    figures.sort_by(f64::total_cmp);
+    let (first, last) = (figures[0], figures[figures.len() - 1]);
+    (first, figures[figures.len() / 2], last)
+}
+
+/// Keeps all threads of the server on the first core; the load gets the second.
+fn pin(server: &Server) {
+    let pid = server.pid().to_string();
+    let _ = Command::new("taskset")
+        .args(["--all-tasks", "--cpu-list", "--pid", "0", &pid])
+        .stdout(Stdio::null())
+        .status();
+}
+
+struct Load {
+    port: u16,
+    requests: usize,
+    two_cores: bool,
+}
+
+impl Load {
+    /// Requests a second.
+    fn run(&self, c: &mut Conn, contender: &Contender) -> f64 {
+        c.run(contender.setup);
+        let mut command = if self.two_cores {
+            let mut pinned = Command::new("taskset");
+            pinned.args(["--cpu-list", "1", "redis-benchmark"]);
+            pinned
+        } else {
+            Command::new("redis-benchmark")
+        };
+        let output = command
+            .args([
+                "-p",
+                &self.port.to_string(),
+                "-c",
+                "50",
+                "-P",
+                "32",
+                "--csv",
+            ])
+            .args(["-n", &self.requests.to_string()])
+            .args(&contender.command)
+            .output()
+            .expect("redis-benchmark runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let last = text.lines().last().unwrap_or_default();
+        // "the command","the requests a second",...
+        last.split("\",\"")
+            .nth(1)
+            .and_then(|figure| figure.trim_matches('"').parse().ok())
+            .unwrap_or_else(|| panic!("no figure for {}: {text}", contender.name))
+    }
+}
+
+enum MemoryOf {
+    Incr,
+    Hit,
+}
+
+/// Bytes for each of a million keys.
+fn memory(c: &mut Conn, of: MemoryOf) -> f64 {
+    const KEYS: u32 = 1_000_000;
+    c.run("FLUSHALL");
+    let used = |c: &mut Conn| -> f64 {
+        let used = c.info_field("memory", "used_memory").expect("a figure");
+        used.parse().expect("a number")
+    };
+    let before = used(c);
+    for block in 0..KEYS / 10_000 {
+        let mut pipeline = redis::pipe();
+        for n in 0..10_000 {
+            let key = format!("key{:07}", block * 10_000 + n);
+            match of {
+                MemoryOf::Incr => {
+                    pipeline.cmd("INCR").arg(&key).ignore();
+                    pipeline.cmd("PEXPIRE").arg(&key).arg(36_000_000).ignore();
+                }
+                MemoryOf::Hit => {
+                    pipeline.cmd("RL.HIT").arg(&key).arg(9).arg(36_000).ignore();
+                }
+            }
+        }
+        pipeline.query::<()>(&mut c.0).expect("replies");
+    }
+    let after = used(c);
+    c.run("FLUSHALL");
+    (after - before) / f64::from(KEYS)
+}

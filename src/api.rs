@@ -204,20 +204,21 @@ impl Drop for Key<'_> {
 }
 
 /// Hands `SET key text PXAT end_ms` to the replicas and the AOF. It counts as one change.
-pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: i64) -> bool {
-    // SAFETY: the format names a string, a buffer with its length, a string and an integer, and
-    // so do the arguments; the server copies what it keeps, and counts a reference to `PXAT`,
+pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: &[u8]) -> bool {
+    // SAFETY: the format names a string, a buffer with its length, a string and a buffer with its
+    // length, and so do the arguments; the server copies what it keeps, and counts a reference to `PXAT`,
     // which `load` made and which stays until `unload`.
     let status = unsafe {
         call!(RedisModule_Replicate(
             ctx.ctx,
             c"SET".as_ptr(),
-            c"sbsl".as_ptr(),
+            c"sbsb".as_ptr(),
             key.0.as_ptr(),
             text.as_ptr(),
             text.len(),
             PXAT.load(Ordering::Relaxed),
-            end_ms,
+            end_ms.as_ptr(),
+            end_ms.len(),
         ))
     };
     status == Status::Ok as c_int

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 
 use crate::api::{self, Argument, Held};
 use crate::errors::Error;
-use crate::limiter::{Change, Stored};
+use crate::limiter::{Change, Stored, Text};
 
 /// The key of a limiter, open from here to [`LimiterKey::store`] or the end of the call.
 pub(crate) struct LimiterKey<'a> {
@@ -60,7 +60,8 @@ impl<'a> LimiterKey<'a> {
 
         // The effect goes first (the server sends it when the call is over), so that nothing is
         // changed here that the replicas don't hear of. The expiry goes last: it can move the value.
-        let done = api::replicate_set(self.ctx, self.name, &change.text, change.end_ms)
+        let end_ms = Text::from_integer(change.end_ms);
+        let done = api::replicate_set(self.ctx, self.name, &change.text, &end_ms)
             && self.key.write(&change.text)
             && (!ends_anew || self.key.set_end_ms(change.end_ms));
         if !done {

@@ -66,6 +66,11 @@ impl Server {
         Self::start_bare(&arguments)
     }
 
+    /// A server by a configuration file.
+    pub fn start_from(file: &Path) -> Self {
+        Self::start_bare(&[file.to_str().unwrap()])
+    }
+
     /// A server without the module.
     pub fn start_bare(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -100,6 +105,11 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    #[allow(dead_code)] // for the benchmark alone
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn directory(&self) -> &Path {
@@ -176,12 +186,15 @@ fn spawn(directory: &Path, arguments: &[String]) -> (Child, u16) {
             .append(true)
             .open(directory.join("log"))
             .unwrap();
+        let is_file = |argument: &&String| !argument.starts_with("--");
+        let file = arguments.first().filter(is_file);
         let mut child = Command::new(server_program())
+            .args(file)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--repl-diskless-sync-delay", "0"])
             .args(["--enable-debug-command", "yes"])
             .args(["--enable-module-command", "yes"])
-            .args(arguments)
+            .args(&arguments[usize::from(file.is_some())..])
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())

@@ -1,0 +1,244 @@
+//! The README and the pages: every session is run, every header held against the server.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use redis::Value;
+
+use crate::common::{Conn, Server};
+
+const PROMPT: &str = "redis> ";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// README.md and all pages.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    for directory in ["docs", "docs/commands"] {
+        let entries = std::fs::read_dir(root().join(directory)).unwrap();
+        pages.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    pages
+}
+
+/// The fenced blocks of a page.
+fn blocks(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let parts = text.split("```").skip(1).step_by(2);
+    // The first line is the block's language.
+    parts
+        .map(|block| block.split_once('\n').unwrap().1.to_string())
+        .collect()
+}
+
+/// A line without the remark behind it.
+fn without_remark(line: &str) -> &str {
+    line.split(" # ").next().unwrap().trim_end()
+}
+
+#[test]
+fn every_session_in_the_docs_is_what_redis_cli_shows() {
+    let server = Server::start();
+    let mut sessions = 0;
+    for page in pages() {
+        for block in blocks(&page)
+            .iter()
+            .filter(|block| block.starts_with(PROMPT))
+        {
+            sessions += 1;
+            server.connect().run("FLUSHALL");
+            let lines: Vec<&str> = block.lines().map(without_remark).collect();
+            let commands: Vec<&str> = lines
+                .iter()
+                .filter_map(|line| line.strip_prefix(PROMPT))
+                .collect();
+            let want: Vec<&str> = lines
+                .iter()
+                .copied()
+                .filter(|line| !line.starts_with(PROMPT))
+                .collect();
+            let shown = redis_cli(&server, &commands);
+            let shown: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
+            assert_eq!(shown, want, "{}:\n{block}", page.display());
+        }
+    }
+    assert!(sessions >= 6, "{sessions} sessions");
+}
+
+/// What redis-cli shows on a terminal.
+fn redis_cli(server: &Server, commands: &[&str]) -> String {
+    let mut cli = Command::new("redis-cli")
+        .args(["--no-raw", "-p", &server.port().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = commands.join("\n") + "\n";
+    cli.stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    String::from_utf8(cli.wait_with_output().unwrap().stdout).unwrap()
+}
+
+/// A map of a reply in RESP2: names and values in turn.
+fn map(value: &Value) -> Vec<(String, Value)> {
+    let Value::Array(values) = value else {
+        panic!("no map: {value:?}");
+    };
+    values
+        .chunks(2)
+        .map(|pair| (text(&pair[0]), pair[1].clone()))
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+        Value::SimpleString(text) => text.clone(),
+        other => panic!("no text: {other:?}"),
+    }
+}
+
+fn field(map: &[(String, Value)], name: &str) -> Option<Value> {
+    let (_, value) = map.iter().find(|(key, _)| key == name)?;
+    Some(value.clone())
+}
+
+/// The syntax that COMMAND DOCS tells: `NAME required [WORD] [WORD value]`.
+fn syntax(name: &str, docs: &[(String, Value)]) -> String {
+    let Some(Value::Array(arguments)) = field(docs, "arguments") else {
+        panic!("no arguments");
+    };
+    let words = arguments.iter().map(|argument| {
+        let argument = map(argument);
+        let name = text(&field(&argument, "name").unwrap());
+        let value_type = text(&field(&argument, "type").unwrap());
+        match field(&argument, "token").map(|token| text(&token)) {
+            None => name,
+            Some(token) if value_type == "pure-token" => format!("[{token}]"),
+            Some(token) => format!("[{token} {name}]"),
+        }
+    });
+    let words: Vec<String> = words.collect();
+    format!("{} {}", name.to_uppercase(), words.join(" "))
+}
+
+fn module_commands(c: &mut Conn) -> Vec<String> {
+    let Value::Array(names) = c.run("COMMAND LIST FILTERBY MODULE rl") else {
+        panic!("no list");
+    };
+    names.iter().map(text).collect()
+}
+
+#[test]
+fn every_command_has_a_page_whose_header_is_what_command_docs_tells() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let commands = module_commands(&mut c);
+    assert!(commands.contains(&"rl.hit".to_string()));
+    for command in commands {
+        let page = root().join(format!("docs/commands/{command}.md"));
+        let page_text = std::fs::read_to_string(&page).unwrap();
+        let docs = map(&map(&c.run(&format!("COMMAND DOCS {command}")))[0].1);
+        let docs_text = |name: &str| text(&field(&docs, name).unwrap());
+
+        let title = format!("# {}\n", command.to_uppercase());
+        assert!(page_text.starts_with(&title), "{command}");
+        assert_eq!(blocks(&page)[0].trim_end(), syntax(&command, &docs));
+        for line in [
+            docs_text("summary"),
+            format!("| Available since | {} |", docs_text("since")),
+            format!("| Time complexity | {} |", docs_text("complexity")),
+        ] {
+            assert!(page_text.lines().any(|l| l == line), "{command}: {line}");
+        }
+
+        let Value::Array(infos) = c.run(&format!("COMMAND INFO {command}")) else {
+            panic!("no info");
+        };
+        let Value::Array(info) = &infos[0] else {
+            panic!("no info");
+        };
+        let listed = |value: &Value| -> Vec<String> {
+            let (Value::Array(values) | Value::Set(values)) = value else {
+                panic!("no list: {value:?}");
+            };
+            values.iter().map(text).collect()
+        };
+        let mut flags = listed(&info[2]);
+        flags.retain(|flag| flag != "module");
+        let flags = format!("| Command flags | `{}` |", flags.join("` `"));
+        assert!(page_text.lines().any(|l| l == flags), "{command}: {flags}");
+        let categories = listed(&info[6]);
+        if !categories.is_empty() {
+            let line = format!("| ACL categories | `{}` |", categories.join("` `"));
+            assert!(page_text.lines().any(|l| l == line), "{command}: {line}");
+        }
+    }
+}
+
+/// Every error text on the page is one that the server sends.
+#[test]
+fn the_error_texts_on_the_page_are_those_on_the_wire() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.run("RPUSH list 1");
+    let page = std::fs::read_to_string(root().join("docs/commands/rl.hit.md")).unwrap();
+    for call in [
+        "RL.HIT k 5",
+        "RL.HIT k 5 60 SLOW",
+        "RL.HIT k x 60",
+        "RL.HIT k -1 60",
+        "RL.HIT k 5 0",
+        "RL.HIT k 5 60 COST 0",
+        "RL.HIT list 5 60",
+    ] {
+        let row = format!("| `{}` |", c.error(call));
+        assert!(page.contains(&row), "{row}");
+    }
+    c.run("CONFIG SET maxmemory 1");
+    let row = format!("| `{}` |", c.error("RL.HIT k 5 60"));
+    assert!(page.contains(&row), "{row}");
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() {
+    let mut links = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.starts_with("http") {
+                continue;
+            }
+            links += 1;
+            let target = page.parent().unwrap().join(link);
+            assert!(target.exists(), "{}: {link}", page.display());
+        }
+    }
+    assert!(links >= 5, "{links} links");
+}
+
+#[test]
+fn the_example_configuration_starts_a_server() {
+    let configuration = std::fs::read_to_string(root().join("examples/redis.conf")).unwrap();
+    let module = crate::common::module();
+    let placed = "loadmodule /usr/local/lib/librl.so";
+    assert!(configuration.contains(placed));
+    let here = format!("loadmodule {}", module.display());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("redis.conf");
+    std::fs::write(&file, configuration.replace(placed, &here)).unwrap();
+
+    // The file comes first; the port and the directory of the test win over its own.
+    let server = Server::start_from(&file);
+    let mut c = server.connect();
+    assert_eq!(c.hit("k 3 60"), [1, 3, 2, 0, 60]);
+}

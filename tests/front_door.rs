@@ -1,0 +1,172 @@
+//! What a newcomer types: `make run`, `make help`, and what they hear when something is missing.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::common::{server_program, verdict, wait_until};
+
+fn script(name: &str) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(root.join("scripts").join(name));
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn make_run_takes_the_next_port_says_so_serves_and_cleans_up() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let temporary = tempfile::tempdir().unwrap();
+    let mut run = script("run")
+        .env("PORT", port.to_string())
+        .env("SERVER", server_program())
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let mut shown = Vec::new();
+    while !shown
+        .last()
+        .is_some_and(|line: &String| line.contains("TTL"))
+    {
+        shown.push(lines.next().expect("more lines").unwrap());
+    }
+    let shown = shown.join("\n");
+    let served: u16 = shown
+        .split("on port ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next())
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_else(|| panic!("no port in: {shown}"));
+    assert!(served > port);
+
+    // The three commands that it shows work as they stand.
+    let commands: Vec<&str> = shown
+        .lines()
+        .filter(|line| line.trim_start().starts_with("redis-cli"))
+        .collect();
+    assert_eq!(commands.len(), 3, "{shown}");
+    for command in &commands {
+        let output = Command::new("sh").args(["-c", command]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && !text.contains("ERR"),
+            "{command}: {text}"
+        );
+    }
+    let client = redis::Client::open(format!("redis://127.0.0.1:{served}/")).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let reply = redis::cmd("RL.HIT")
+        .arg(&["user:42", "3", "60"])
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!(verdict(&reply).unwrap()[..3], [0, 3, 0]);
+
+    let pid = run.id().to_string();
+    assert!(Command::new("kill")
+        .args(["-TERM", &pid])
+        .status()
+        .unwrap()
+        .success());
+    let output = run.wait_with_output().unwrap();
+    assert!(
+        said(&output).contains(&format!("Port {port} is taken")),
+        "{}",
+        said(&output)
+    );
+    wait_until("the server is gone", || client.get_connection().is_err());
+    let left = std::fs::read_dir(temporary.path()).unwrap().count();
+    assert_eq!(left, 0, "files are left behind");
+}
+
+#[test]
+fn make_run_refuses_a_port_that_is_none() {
+    for port in ["x", "0", "-1", "65536", "99999", "6379 "] {
+        let output = script("run").env("PORT", port).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{port}");
+        assert!(said(&output).contains("which is no port"), "{port}");
+    }
+}
+
+/// A directory with the programs named and no others, for a PATH.
+fn programs(names: &[&str]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for name in names {
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {name}")])
+            .output()
+            .unwrap();
+        let path = String::from_utf8(found.stdout).unwrap();
+        symlink(path.trim(), directory.path().join(name)).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn what_is_missing_and_cannot_be_installed_is_named() {
+    let path = programs(&["bash", "env", "dirname", "id", "cargo", "cc", "cat"]);
+    let output = script("prerequisites")
+        .args(["redis-server", "redis-cli", "bash"])
+        .env("PATH", path.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(said.contains("Missing: redis-server redis-cli."), "{said}");
+    assert!(
+        said.contains("apt-get install redis-server redis-tools"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_rust_or_a_c_compiler_it_says_so() {
+    let path = programs(&["bash", "env", "dirname", "id", "cc", "cat"]);
+    let output = script("prerequisites")
+        .env("PATH", path.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("Rust is missing"));
+    let path = programs(&["bash", "env", "dirname", "id", "cargo", "cat"]);
+    let output = script("prerequisites")
+        .env("PATH", path.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("A C compiler (cc) is missing"));
+}
+
+#[test]
+fn what_is_there_passes_in_silence() {
+    let output = script("prerequisites")
+        .args(["redis-cli"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.is_empty() && output.stderr.is_empty());
+}
+
+#[test]
+fn make_help_lists_every_target() {
+    let output = Command::new("make")
+        .arg("help")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    for target in ["help", "run", "test", "test-all", "lint", "bench"] {
+        let line = format!("  make {target:<10} ");
+        assert!(help.contains(&line), "{target}: {help}");
+    }
+}
