@@ -21,7 +21,11 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn make_run_takes_the_next_port_says_so_serves_and_cleans_up() {
-    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // Below the ports that the system hands out, so that no other test gets the next one.
+    let taken = (24_000..32_000)
+        .step_by(7)
+        .find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok())
+        .expect("a free port");
     let port = taken.local_addr().unwrap().port();
     let temporary = tempfile::tempdir().unwrap();
     let mut run = script("run")
@@ -87,6 +91,21 @@ fn make_run_takes_the_next_port_says_so_serves_and_cleans_up() {
     wait_until("the server is gone", || client.get_connection().is_err());
     let left = std::fs::read_dir(temporary.path()).unwrap().count();
     assert_eq!(left, 0, "files are left behind");
+}
+
+#[test]
+fn make_run_says_so_when_the_server_does_not_start() {
+    let output = script("run")
+        .env("PORT", "24999")
+        .env("SERVER", "true")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("true does not start"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
