@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, CStr, CString};
+use std::io;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -17,6 +18,7 @@ use redis_module::{raw, Context, KeyMode, NotifyEvent, Status};
 
 use crate::command::{self, Handler};
 use crate::docs::{Argument as DocsArgument, Kind};
+use crate::lifecycle;
 
 /// Calls one function of the module API.
 ///
@@ -38,6 +40,46 @@ fn missing(function: &str) -> ! {
     std::panic::panic_any(format!("this server has no {function}"))
 }
 
+/// The entry point of the module, when it is loaded.
+///
+/// # Safety
+///
+/// For the server alone, which passes a context and `argc` strings, all alive for the call.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // It fills in the pointers to the module API, and the allocator's among them: before it,
+    // nothing may be allocated.
+    // SAFETY: the context is the server's, and it copies the name.
+    let status = unsafe {
+        raw::Export_RedisModule_Init(
+            ctx,
+            lifecycle::NAME.as_ptr(),
+            lifecycle::VERSION,
+            raw::REDISMODULE_APIVER_1 as c_int,
+        )
+    };
+    if status != Status::Ok as c_int {
+        return status;
+    }
+    // SAFETY: as the caller says.
+    let arguments = unsafe { arguments(argv, argc) };
+    lifecycle::load(&Context::new(ctx), arguments) as c_int
+}
+
+/// The entry point of the module, when it is to be unloaded.
+///
+/// # Safety
+///
+/// For the server alone, which passes a context that is alive for the call.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
+    lifecycle::unload(&Context::new(ctx)) as c_int
+}
+
 /// The entry point of a command: what the server calls.
 ///
 /// # Safety
@@ -48,11 +90,9 @@ pub(crate) unsafe extern "C" fn entry<H: Handler>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    let length = usize::try_from(argc).unwrap_or(0);
-    // SAFETY: the server passes `argc` pointers that it keeps until the handler returns, and
-    // `Argument` has the layout of one.
-    let args = unsafe { slice::from_raw_parts(argv.cast::<Argument>(), length) };
-    command::answer::<H>(&Context::new(ctx), args);
+    // SAFETY: as the caller says.
+    let arguments = unsafe { arguments(argv, argc) };
+    command::answer::<H>(&Context::new(ctx), arguments);
     // The reply says what happened; the server ignores what a command returns.
     Status::Ok as c_int
 }
@@ -63,6 +103,18 @@ pub(crate) type Entry = unsafe extern "C" fn(
     *mut *mut raw::RedisModuleString,
     c_int,
 ) -> c_int;
+
+/// # Safety
+///
+/// `argv` points to `argc` strings that outlive `'a`, or is null.
+unsafe fn arguments<'a>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'a [Argument] {
+    if argv.is_null() {
+        return &[];
+    }
+    let length = usize::try_from(argc).unwrap_or(0);
+    // SAFETY: as the caller says; an `Argument` has the layout of a pointer that is not null.
+    unsafe { slice::from_raw_parts(argv.cast::<Argument>(), length) }
+}
 
 /// One argument of a call: bytes that the server owns.
 #[repr(transparent)]
@@ -98,11 +150,11 @@ pub(crate) fn now_ms() -> i64 {
 }
 
 /// An open key, closed when it goes out of scope.
+///
+/// No pointer into the value is kept: other calls can move it.
 pub(crate) struct Key<'a> {
     raw: NonNull<raw::RedisModuleKey>,
     held: Held,
-    /// The bytes of the value, where they were last seen.
-    bytes: Option<(NonNull<u8>, usize)>,
     call: PhantomData<&'a Context>,
 }
 
@@ -127,7 +179,6 @@ impl<'a> Key<'a> {
         Some(Self {
             raw,
             held,
-            bytes: None,
             call: PhantomData,
         })
     }
@@ -136,21 +187,26 @@ impl<'a> Key<'a> {
         self.held
     }
 
-    /// The bytes of a string, in place. `None` if the key holds no string.
+    /// Where the bytes of a string are, and how many. `None` if the key holds no string.
     ///
     /// The server turns a value that it keeps as an integer into one that it keeps as bytes.
-    pub(crate) fn bytes(&mut self) -> Option<&[u8]> {
+    fn place(&mut self) -> Option<(NonNull<u8>, usize)> {
         // For a missing key the server answers with bytes of its own, which no one may write to.
         if self.held != Held::String {
             return None;
         }
         let mut length = 0;
         let bytes = raw::string_dma(self.raw.as_ptr(), &mut length, KeyMode::WRITE);
-        let bytes = NonNull::new(bytes.cast::<u8>())?;
-        self.bytes = Some((bytes, length));
-        // SAFETY: the server answers with the `length` bytes of the value. They stay until the
-        // value is changed, which takes this key mutably and so ends the borrow.
-        Some(unsafe { slice::from_raw_parts(bytes.as_ptr(), length) })
+        Some((NonNull::new(bytes.cast::<u8>())?, length))
+    }
+
+    /// Copies the value, or as much of it as there is room for. `None` if the key holds no string.
+    pub(crate) fn read<'b>(&mut self, room: &'b mut [u8]) -> Option<&'b [u8]> {
+        let (bytes, length) = self.place()?;
+        let room = room.get_mut(..length.min(room.len()))?;
+        // SAFETY: the value has at least as many bytes as `room` now, and is not `room`.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), room.as_mut_ptr(), room.len()) };
+        Some(room)
     }
 
     /// The key's expiry, in milliseconds of Unix time. `None` if it has none.
@@ -161,27 +217,23 @@ impl<'a> Key<'a> {
     }
 
     /// Writes the value in place, and makes the key if it is missing. Its expiry stays. `text` is
-    /// not empty. False, with nothing changed, if the server refuses.
+    /// not empty. False if the server refuses.
     #[must_use]
     pub(crate) fn write(&mut self, text: &[u8]) -> bool {
-        let target = match self.bytes {
-            Some((bytes, length)) if length == text.len() => bytes,
-            _ => {
-                let resized = raw::string_truncate(self.raw.as_ptr(), text.len());
-                if resized != Status::Ok {
-                    return false;
-                }
-                self.held = Held::String;
-                let _ = self.bytes();
-                match self.bytes {
-                    Some((bytes, length)) if length == text.len() => bytes,
-                    _ => return false,
-                }
+        let mut place = self.place();
+        if place.is_none_or(|(_, length)| length != text.len()) {
+            if raw::string_truncate(self.raw.as_ptr(), text.len()) != Status::Ok {
+                return false;
             }
+            self.held = Held::String;
+            place = self.place();
+        }
+        let Some((bytes, _)) = place.filter(|(_, length)| *length == text.len()) else {
+            return false;
         };
-        // SAFETY: the value was opened for writing and has exactly this many bytes; `text` is not
-        // part of it, for it would be borrowed from this key, which is taken mutably.
-        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), target.as_ptr(), text.len()) };
+        // SAFETY: the value was opened for writing and has exactly this many bytes; `text` is
+        // not part of it, since nothing borrows from the value.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), bytes.as_ptr(), text.len()) };
         true
     }
 
@@ -189,8 +241,6 @@ impl<'a> Key<'a> {
     /// refuses: a key that is missing, or a negative time.
     #[must_use]
     pub(crate) fn set_end_ms(&mut self, end_ms: i64) -> bool {
-        // Some servers move the value when its expiry changes.
-        self.bytes = None;
         // SAFETY: the key is open for writing.
         let status = unsafe { call!(RedisModule_SetAbsExpire(self.raw.as_ptr(), end_ms)) };
         status == Status::Ok as c_int
@@ -205,9 +255,13 @@ impl Drop for Key<'_> {
 
 /// Hands `SET key text PXAT end_ms` to the replicas and the AOF. It counts as one change.
 pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: &[u8]) -> bool {
+    let pxat = PXAT.load(Ordering::Relaxed);
+    if pxat.is_null() {
+        return false;
+    }
     // SAFETY: the format names a string, a buffer with its length, a string and a buffer with its
-    // length, and so do the arguments; the server copies what it keeps, and counts a reference to `PXAT`,
-    // which `load` made and which stays until `unload`.
+    // length, and so do the arguments; the server copies what it keeps, and counts a reference to `pxat`,
+    // which `acquire` made and which stays until `release`.
     let status = unsafe {
         call!(RedisModule_Replicate(
             ctx.ctx,
@@ -216,7 +270,7 @@ pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: 
             key.0.as_ptr(),
             text.as_ptr(),
             text.len(),
-            PXAT.load(Ordering::Relaxed),
+            pxat,
             end_ms.as_ptr(),
             end_ms.len(),
         ))
@@ -228,7 +282,7 @@ pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: 
 static PXAT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
 /// Makes what the calls above keep between them.
-pub(crate) fn keep_words() {
+pub(crate) fn acquire() {
     let word = c"PXAT";
     // SAFETY: the server copies the bytes; a string without a context belongs to the module.
     let kept = unsafe {
@@ -241,12 +295,12 @@ pub(crate) fn keep_words() {
     PXAT.store(kept, Ordering::Relaxed);
 }
 
-/// Gives back what [`keep_words`] made; no command may run after it.
-pub(crate) fn free_words() {
-    let kept = PXAT.swap(ptr::null_mut(), Ordering::Relaxed);
-    if !kept.is_null() {
-        // SAFETY: `keep_words` made it, and it is given back once.
-        unsafe { call!(RedisModule_FreeString(ptr::null_mut(), kept)) };
+/// Gives back what the module holds of the server; nothing of it may run after that.
+pub(crate) fn release() {
+    let word = PXAT.swap(ptr::null_mut(), Ordering::Relaxed);
+    if !word.is_null() {
+        // SAFETY: `acquire` made it, and it is given back once.
+        unsafe { call!(RedisModule_FreeString(ptr::null_mut(), word)) };
     }
 }
 
@@ -269,6 +323,18 @@ pub(crate) fn notify(ctx: &Context, class: NotifyEvent, event: &CStr, key: &Argu
     };
 }
 
+/// Whether the server has a command of this name.
+pub(crate) fn has_command(ctx: &Context, name: &CStr) -> bool {
+    // SAFETY: the context and the name are alive, and the format names no arguments.
+    let reply = unsafe { call!(RedisModule_Call(ctx.ctx, name.as_ptr(), c"".as_ptr())) };
+    if reply.is_null() {
+        // Without arguments there is no command that runs; one that exists misses them.
+        return io::Error::last_os_error().kind() != io::ErrorKind::NotFound;
+    }
+    raw::free_call_reply(reply);
+    true
+}
+
 /// Writes a line to the server's log, at its level `warning`.
 pub(crate) fn log_warning(message: &str) {
     let message = CString::new(message.replace('\0', "\u{fffd}")).unwrap_or_default();
@@ -284,8 +350,14 @@ pub(crate) fn log_warning(message: &str) {
     };
 }
 
+/// Replies an error; the text starts with its code.
+pub(crate) fn reply_error(ctx: &Context, text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    raw::reply_with_error(ctx.ctx, text.as_ptr());
+}
+
 /// Tells the server how the module behaves.
-pub(crate) fn set_options(ctx: &Context) {
+pub(crate) fn set_options(ctx: &Context, is_valkey: bool) {
     /// Valkey 9: slots may move to another node as they are, with what the module keeps in them.
     const ATOMIC_SLOT_MIGRATION_HANDLED: c_int = 1 << 5;
 
@@ -294,7 +366,9 @@ pub(crate) fn set_options(ctx: &Context) {
     let mut options = (raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD) as c_int;
     // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
-    if let Some(known_options) = unsafe { raw::RedisModule_GetModuleOptionsAll } {
+    let known_options = unsafe { raw::RedisModule_GetModuleOptionsAll };
+    // Another server may give the bit another meaning.
+    if let Some(known_options) = known_options.filter(|_| is_valkey) {
         // SAFETY: the function takes nothing and answers with the bits that the server knows.
         options |= unsafe { known_options() } & ATOMIC_SLOT_MIGRATION_HANDLED;
     }
@@ -310,6 +384,12 @@ pub(crate) fn add_acl_category(ctx: &Context, name: &CStr) -> bool {
         Some(add) => (unsafe { add(ctx.ctx, name.as_ptr()) }) == Status::Ok as c_int,
         None => false,
     }
+}
+
+/// Whether the server has what [`Registered::set_docs`] and the key specs need: Redis 7.0.
+pub(crate) fn has_command_info() -> bool {
+    // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
+    unsafe { raw::RedisModule_SetCommandInfo }.is_some()
 }
 
 /// A command that the server knows.

@@ -14,6 +14,8 @@ pub(crate) struct LimiterKey<'a> {
     name: &'a Argument,
     key: api::Key<'a>,
     end_ms: Option<i64>,
+    /// One byte more than any limiter's text, so that a longer one is seen to be none.
+    room: [u8; Text::CAPACITY + 1],
 }
 
 impl<'a> LimiterKey<'a> {
@@ -32,17 +34,14 @@ impl<'a> LimiterKey<'a> {
             name,
             key,
             end_ms,
+            room: [0; Text::CAPACITY + 1],
         })
     }
 
     /// What the key holds now; `None` if it is missing.
     pub(crate) fn stored(&mut self) -> Option<Stored<'_>> {
-        if self.key.held() == Held::Nothing {
-            return None;
-        }
         // An empty string is a text, and no limiter: not the same as a missing key.
-        let text = self.key.bytes().unwrap_or_default();
-        Some(Stored {
+        self.key.read(&mut self.room).map(|text| Stored {
             text,
             end_ms: self.end_ms,
         })
@@ -59,7 +58,7 @@ impl<'a> LimiterKey<'a> {
         let ends_anew = self.end_ms != Some(change.end_ms);
 
         // The effect goes first (the server sends it when the call is over), so that nothing is
-        // changed here that the replicas don't hear of. The expiry goes last: it can move the value.
+        // changed here that the replicas don't hear of.
         let end_ms = Text::from_integer(change.end_ms);
         let done = api::replicate_set(self.ctx, self.name, &change.text, &end_ms)
             && self.key.write(&change.text)
@@ -69,7 +68,8 @@ impl<'a> LimiterKey<'a> {
         }
         api::signal_modified(self.ctx, self.name);
 
-        // Other modules run inside the events, so the key is closed before the first.
+        // Other modules run inside the events, so the key is closed before the first. (But for
+        // `new`, which the server itself sends as soon as it has added a key.)
         let Self { ctx, name, key, .. } = self;
         drop(key);
         if change.taken {

@@ -36,25 +36,8 @@ const COMMANDS: &[Command] = &[
     Command::new::<command::panic::Panic>(c"fast", "fast", &docs::PANIC),
 ];
 
-// The macro makes the server's entry points, which are unsafe code, and the module's allocator:
-// the server's own, so that its memory figures and limits count the module too.
-#[allow(unsafe_code)]
-mod module {
-    use crate::lifecycle::{load, unload, VERSION};
-
-    #[cfg(not(test))]
-    use redis_module::alloc::RedisAlloc as Allocator;
-    // Unit tests run without a server, so without its allocator.
-    #[cfg(test)]
-    use std::alloc::System as Allocator;
-
-    redis_module::redis_module! {
-        name: "rl",
-        version: VERSION,
-        allocator: (Allocator, Allocator),
-        data_types: [],
-        init: load,
-        deinit: unload,
-        commands: [],
-    }
-}
+/// The server's own allocator, so that its memory figures and limits count the module too.
+/// Unit tests run without a server, so without it.
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;

@@ -4,10 +4,14 @@ use std::borrow::Cow;
 use std::ffi::CStr;
 use std::panic;
 
-use redis_module::{Context, RedisString, RedisValue, Status};
+use redis_module::{Context, RedisValue, Status};
 
+use crate::api::{self, Argument};
 use crate::command::{guard, Command};
-use crate::{api, COMMANDS};
+use crate::COMMANDS;
+
+/// Before the names of the module's INFO sections and configuration, and in MODULE LIST.
+pub(crate) const NAME: &CStr = c"rl";
 
 /// As MODULE LIST shows it: 1.2.3 is 10203.
 pub(crate) const VERSION: i32 = version([
@@ -19,15 +23,23 @@ pub(crate) const VERSION: i32 = version([
 /// The ACL category of every command of the module, where the server lets modules have one.
 const CATEGORY: &CStr = c"ratelimit";
 
-pub(crate) fn load(ctx: &Context, arguments: &[RedisString]) -> Status {
-    status(guard(|| {
+pub(crate) fn load(ctx: &Context, arguments: &[Argument]) -> Status {
+    let status = status(guard(|| {
         panic::set_hook(Box::new(|panic| api::log_warning(&panic.to_string())));
         try_load(ctx, arguments)
-    }))
+    }));
+    if status == Status::Err {
+        guard(api::release);
+    }
+    status
 }
 
 pub(crate) fn unload(ctx: &Context) -> Status {
-    status(guard(|| try_unload(ctx)))
+    let status = status(guard(|| try_unload(ctx)));
+    if status == Status::Ok {
+        guard(api::release);
+    }
+    status
 }
 
 /// Logs why the server is told no. A panic has logged itself.
@@ -42,27 +54,43 @@ fn status(outcome: Option<Result<(), String>>) -> Status {
     }
 }
 
-fn try_load(ctx: &Context, arguments: &[RedisString]) -> Result<(), String> {
+fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
+    #[cfg(feature = "deliberate-panic")]
+    if arguments
+        .iter()
+        .any(|argument| argument.bytes() == b"panic")
+    {
+        crate::command::panic::on_purpose("load");
+    }
     if let Some(argument) = arguments.first() {
-        let argument = argument.to_string_lossy();
+        let argument = argument.bytes().escape_ascii();
         return Err(format!("not loaded: '{argument}' is no load argument"));
     }
-    if !knows_set(ctx) {
+    if !api::has_command_info() {
+        return Err("not loaded: it takes Redis 7.0 or later, or Valkey".into());
+    }
+    // What the server can't look up by name it doesn't replicate.
+    if !api::has_command(ctx, c"SET") {
         return Err(
             "not loaded: SET has another name here (rename-command), and SET is what \
                     replicas and the AOF get of a limiter"
                 .into(),
         );
     }
-    api::set_options(ctx);
-    api::keep_words();
+    api::set_options(ctx, is_valkey(ctx));
     let has_own_category = api::add_acl_category(ctx, CATEGORY);
     for command in COMMANDS {
         register(ctx, command, has_own_category)?;
     }
     #[cfg(feature = "deliberate-panic")]
     api::panic_on_flush(ctx);
+    api::acquire();
     Ok(())
+}
+
+fn is_valkey(ctx: &Context) -> bool {
+    ctx.call("INFO", &["server"])
+        .is_ok_and(|info| text(&info).contains("\nvalkey_version:"))
 }
 
 fn register(ctx: &Context, command: &Command, has_own_category: bool) -> Result<(), String> {
@@ -81,30 +109,31 @@ fn register(ctx: &Context, command: &Command, has_own_category: bool) -> Result<
     Ok(())
 }
 
-/// Whether there is a command named SET: what the server can't look up it doesn't replicate.
-fn knows_set(ctx: &Context) -> bool {
-    match ctx.call("COMMAND", &["INFO", "SET"]) {
-        Ok(RedisValue::Array(infos)) => infos.first() != Some(&RedisValue::Null),
-        _ => true,
-    }
-}
-
-/// Refuses while an ACL rule names a command of the module: some servers keep such a rule by a
-/// number that stands for the command, and abort when they can't turn it into a name again.
+/// Refuses while the server still holds on to a command of the module, which it does not forget
+/// together with the module: many servers abort when they come back to it.
 fn try_unload(ctx: &Context) -> Result<(), String> {
     #[cfg(feature = "deliberate-panic")]
     crate::command::panic::on_purpose("unload");
-    let Ok(RedisValue::Array(lines)) = ctx.call("ACL", &["LIST"]) else {
+
+    let Ok(RedisValue::Array(users)) = ctx.call("ACL", &["LIST"]) else {
         return Err("not unloaded: ACL LIST doesn't tell whether a rule names a command".into());
     };
-    for line in &lines {
-        if let Some((user, command)) = named_command(&text(line)) {
+    for user in &users {
+        if let Some((user, command)) = named_command(&text(user)) {
             return Err(format!(
                 "not unloaded: the ACL rules of user '{user}' name {command}; take that out first"
             ));
         }
     }
-    api::free_words();
+    let Ok(clients) = ctx.call("CLIENT", &["LIST"]) else {
+        return Err("not unloaded: CLIENT LIST doesn't tell who uses a command".into());
+    };
+    if let Some((id, reason)) = text(&clients).lines().find_map(user_of_a_command) {
+        return Err(format!(
+            "not unloaded: client {id} {reason}; stop the clients that use rl.* and close their \
+             connections first (CLIENT KILL TYPE normal)"
+        ));
+    }
     Ok(())
 }
 
@@ -119,22 +148,40 @@ fn text(reply: &RedisValue) -> Cow<'_, str> {
 /// The user and the command, if a line of ACL LIST (`user NAME on +get (-rl.hit ~x*)`) has a rule
 /// for a command of the module.
 fn named_command(line: &str) -> Option<(&str, &str)> {
-    let mut words = line.split_whitespace().skip(1);
+    let mut words = line.split(' ').skip(1);
     let user = words.next()?;
     let command = words
         .filter_map(|word| {
             let rule = word.trim_start_matches('(').trim_end_matches(')');
-            let name = rule.strip_prefix(['+', '-'])?;
-            // A rule can name a first argument too: +rl.hit|x.
-            Some(name.split('|').next().unwrap_or(name))
+            rule.strip_prefix(['+', '-']).map(command_of)
         })
-        .find(|name| {
-            COMMANDS.iter().any(|command| {
-                name.as_bytes()
-                    .eq_ignore_ascii_case(command.name.to_bytes())
-            })
-        })?;
+        .find(|name| is_of_the_module(name))?;
     Some((user, command))
+}
+
+/// The id of a client, and how it holds on to a command of the module, by its line of CLIENT LIST
+/// (`id=7 ... multi=-1 ... cmd=rl.hit ...`).
+fn user_of_a_command(line: &str) -> Option<(&str, &str)> {
+    let field = |name| line.split(' ').find_map(|word| word.strip_prefix(name));
+    let id = field("id=")?;
+    if field("cmd=").is_some_and(|name| is_of_the_module(command_of(name))) {
+        return Some((id, "has run one of its commands last"));
+    }
+    // What is queued there the server doesn't tell.
+    let queued: i64 = field("multi=")?.parse().ok()?;
+    (queued > 0).then_some((id, "has a transaction open"))
+}
+
+/// The name of a command, without the first argument that a rule can name too: `rl.hit|x`.
+fn command_of(name: &str) -> &str {
+    name.split('|').next().unwrap_or(name)
+}
+
+fn is_of_the_module(name: &str) -> bool {
+    let name = name.as_bytes();
+    COMMANDS
+        .iter()
+        .any(|command| name.eq_ignore_ascii_case(command.name.to_bytes()))
 }
 
 /// Two digits for each part.
@@ -188,10 +235,30 @@ mod tests {
             "user ann on ~rl.hit &+rl.hit -@all +@ratelimit +get",
             "user +rl.hit on ~* +get",
             "user ann on +rl.hits +rl.hi +rl",
+            "user ann on ~a\u{a0}+rl.hit +get",
+            "user ann\u{3000}+rl.hit on +get",
             "",
             "user",
         ] {
             assert_eq!(named_command(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_holds_on_to_a_command_is_found() {
+        for (line, found) in [
+            (
+                "id=7 addr=1:2 name= multi=-1 cmd=rl.hit user=default",
+                Some("7"),
+            ),
+            ("id=7 name=cmd=x multi=-1 cmd=RL.HIT", Some("7")),
+            ("id=8 multi=2 cmd=get", Some("8")),
+            ("id=9 multi=0 cmd=multi", None),
+            ("id=9 name=rl.hit multi=-1 cmd=module|unload", None),
+            ("id=9 multi=-1 cmd=rl.hits", None),
+            ("", None),
+        ] {
+            assert_eq!(user_of_a_command(line).map(|(id, _)| id), found, "{line}");
         }
     }
 }

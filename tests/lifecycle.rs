@@ -1,6 +1,6 @@
 //! Loading, unloading, and what stays.
 
-use crate::common::{module, Server};
+use crate::common::{module, wait_until, Conn, Server};
 
 #[test]
 fn the_module_unloads_and_the_data_stays() {
@@ -81,6 +81,78 @@ fn a_user_with_a_category_is_no_hindrance() {
     server.assert_alive();
 }
 
+/// Many servers keep a pointer to the command that a connection ran last, or has queued, and abort
+/// when they come back to it after the module is gone.
+#[test]
+fn the_module_does_not_unload_while_a_connection_holds_on_to_its_command() {
+    let mut server = Server::start();
+    let (mut admin, mut c) = (server.connect(), server.connect());
+    let refused = |admin: &mut Conn| {
+        let text = admin.error("MODULE UNLOAD rl");
+        assert!(text.starts_with("ERR Error unloading module"), "{text}");
+    };
+
+    c.hit("k 100 600");
+    refused(&mut admin);
+    assert!(server
+        .log()
+        .contains("has run one of its commands last; stop the clients"));
+    assert_eq!(c.hit("k 100 600")[0], 1);
+
+    for line in ["MULTI", "RL.HIT k 100 600", "GET k"] {
+        c.run(line);
+    }
+    refused(&mut admin);
+    assert!(server
+        .log()
+        .contains("has a transaction open; stop the clients"));
+    assert_ne!(c.run("EXEC"), redis::Value::Nil);
+
+    // A transaction of the caller's own.
+    for line in ["MULTI", "MODULE UNLOAD rl", "RL.HIT k 100 600"] {
+        admin.run(line);
+    }
+    assert_ne!(admin.run("EXEC"), redis::Value::Nil);
+    assert_eq!(admin.get("k").as_deref(), Some("4"));
+
+    // A call that waits until a pause is over.
+    admin.run("CLIENT PAUSE 60000 WRITE");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| c.hit("k 100 600"));
+        wait_until("the hit waits", || {
+            admin.info_field("clients", "blocked_clients").as_deref() == Some("1")
+        });
+        refused(&mut admin);
+        admin.run("CLIENT UNPAUSE");
+        assert_eq!(waiting.join().unwrap()[0], 1);
+    });
+
+    admin.run("CLIENT KILL TYPE normal SKIPME yes");
+    assert_eq!(admin.string("MODULE UNLOAD rl").as_deref(), Some("OK"));
+    admin.run("CLIENT LIST");
+    server.assert_alive();
+}
+
+#[test]
+fn loading_and_unloading_leave_no_memory_behind() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let load = format!("MODULE LOAD {}", module().display());
+    let mut round = |times: usize| -> i64 {
+        for _ in 0..times {
+            c.run("MODULE UNLOAD rl");
+            c.error(&format!("{load} no-such-argument"));
+            assert_eq!(c.string(&load).as_deref(), Some("OK"));
+        }
+        let used = c.info_field("memory", "used_memory").unwrap();
+        used.parse().unwrap()
+    };
+    round(5);
+    let before = round(1);
+    let after = round(50);
+    assert!(after - before < 100_000, "{before} -> {after}");
+}
+
 #[test]
 fn loading_twice_is_refused_and_the_server_lives() {
     let mut server = Server::start();
@@ -124,7 +196,9 @@ fn a_load_argument_that_is_none_is_refused() {
 /// The server looks up by name what a module replicates: with SET renamed, nothing would be.
 #[test]
 fn a_server_on_which_set_is_renamed_is_refused() {
-    let mut server = Server::start_bare(&["--rename-command", "SET", "PUT"]);
+    let renamed = ["--rename-command", "SET", "PUT"];
+    let more = ["--rename-command", "COMMAND", ""];
+    let mut server = Server::start_bare(&[renamed, more].concat());
     let mut c = server.connect();
     let load = format!("MODULE LOAD {}", module().display());
     let refused = c.error(&load);

@@ -45,6 +45,20 @@ fn a_panic_is_an_error_reply_and_the_server_lives() {
 }
 
 #[test]
+fn a_panic_while_it_is_loaded_is_a_refusal_and_the_server_lives() {
+    let mut server = Server::start_bare(&[]);
+    let mut c = server.connect();
+    let load = format!("MODULE LOAD {} panic", panicking_module().display());
+    let refused = c.error(&load);
+    assert!(
+        refused.starts_with("ERR Error loading the extension"),
+        "{refused}"
+    );
+    assert!(server.log().contains("on purpose, in load"));
+    server.assert_alive();
+}
+
+#[test]
 fn the_build_for_users_has_no_command_that_panics() {
     let server = Server::start();
     assert!(!server.connect().has("rl.panic"));

@@ -56,7 +56,7 @@ pub(crate) trait Handler {
 /// Runs a handler behind the guard; there is a reply whatever happens.
 pub(crate) fn answer<H: Handler>(ctx: &Context, args: &[Argument]) {
     if let Err(error) = guard(|| H::run(ctx, args)).unwrap_or(Err(Error::Internal)) {
-        ctx.reply_error_string(&error.text(&H::NAME.to_string_lossy()));
+        api::reply_error(ctx, &error.text(&H::NAME.to_string_lossy()));
     }
 }
 

@@ -336,7 +336,7 @@ mod tests {
                     .filter(|(at_ms, _)| *at_ms >= model.window_end_ms - window_ms)
                     .map(|(_, cost)| cost)
                     .sum();
-                prop_assert!(in_window <= limit || admitted.is_empty());
+                prop_assert!(in_window <= limit);
             }
         }
 
@@ -394,6 +394,11 @@ mod tests {
 
             prop_assert!(answer.remaining >= 0);
             prop_assert!(!answer.allowed || answer.retry_after_ms == Some(0));
+            if window_ms >= 1 && cost >= 1 && now_ms.checked_add(window_ms).is_some() {
+                prop_assert_eq!(answer.allowed, answer.retry_after_ms == Some(0));
+                prop_assert!(answer.reset_after_ms >= 0);
+                prop_assert!(answer.retry_after_ms.is_none_or(|retry_ms| retry_ms >= 0));
+            }
             let live = !missing && end_ms.is_none_or(|end_ms| end_ms > now_ms);
             let count = if live { value.max(0) } else { 0 };
             prop_assert_eq!(

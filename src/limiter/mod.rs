@@ -93,7 +93,7 @@ pub(crate) struct Text {
 
 impl Text {
     /// The longest integer, `-9223372036854775808`.
-    const CAPACITY: usize = 20;
+    pub(crate) const CAPACITY: usize = 20;
 
     /// The digits are made here because every hit needs two numbers as text: the standard
     /// library's formatting takes four times as long.
