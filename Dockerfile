@@ -1,4 +1,7 @@
-# Redis or Valkey with redis-rl:  docker build --target redis .   docker build --target valkey .
+# Redis or Valkey with redis-rl:
+#
+#   docker build --target redis --tag redis-rl .
+#   docker build --target valkey --tag valkey-rl .
 #
 # The module needs the C library it was built with or a newer one, so the builder is no newer than
 # the images it is for.
