@@ -178,24 +178,3 @@ fn a_hit_works_inside_scripts_and_functions() {
         assert_eq!(verdict(&reply), Some(want));
     }
 }
-
-/// A script sees one time from start to end, as it does with the server's own commands.
-#[test]
-fn no_hit_inside_a_long_script_or_transaction_leaves_a_key_without_expiry() {
-    let server = Server::start();
-    let mut c = server.connect();
-    c.run("MULTI");
-    c.run("RL.HIT k 5 20 MS");
-    c.run("DEBUG SLEEP 0.06");
-    c.run("RL.HIT k 5 20 MS");
-    c.run("PTTL k");
-    let Value::Array(replies) = c.run("EXEC") else {
-        panic!("no replies");
-    };
-    for reply in [&replies[0], &replies[2]] {
-        let [allowed, _, _, retry_after, _] = verdict(reply).unwrap();
-        assert_eq!((allowed, retry_after), (1, 0));
-    }
-    assert_ne!(replies[3], Value::Int(-1));
-    wait_until("the limiter is gone", || c.integer("EXISTS k") == 0);
-}

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use crate::common::{Conn, Server};
+use crate::common::{wait_until, Conn, Server};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -76,7 +76,10 @@ fn random_traffic_gets_the_verdicts_of_multi_incr_expire_exec() {
                 }
                 Step::End(n) => {
                     for key in [format!("incr{n}"), format!("hit{n}")] {
-                        c.run(&format!("PEXPIRE {key} 0"));
+                        c.run(&format!("PEXPIRE {key} 1"));
+                        wait_until("the window is over", || {
+                            c.integer(&format!("EXISTS {key}")) == 0
+                        });
                     }
                 }
             }

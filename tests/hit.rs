@@ -158,17 +158,20 @@ fn a_caller_that_waits_exactly_as_told_is_allowed() {
     let server = Server::start();
     let mut c = server.connect();
     for window_ms in [1, 2, 3, 7, 40] {
-        let call = format!("k 1 {window_ms} MS");
-        for _ in 0..40 {
+        let call = format!("k{window_ms} 1 {window_ms} MS");
+        let mut refused = 0;
+        for _ in 0..60 {
             let [allowed, _, _, retry_after_ms, _] = c.hit(&call);
             assert_eq!(allowed == 1, retry_after_ms == 0);
             if allowed == 0 {
+                refused += 1;
                 assert!((1..=window_ms).contains(&retry_after_ms));
                 let wait = std::time::Duration::from_millis(retry_after_ms as u64);
                 std::thread::sleep(wait);
                 assert_eq!(c.hit(&call)[0], 1, "after {wait:?}");
             }
         }
+        assert!(refused > 0 || window_ms < 7, "{window_ms}");
     }
 }
 
@@ -241,7 +244,7 @@ fn counters_of_an_incr_based_limiter_are_taken_over_and_stay_usable() {
     assert_eq!(c.integer("DECRBY k 2"), 3);
     assert_eq!(c.hit("k 5 60"), [1, 5, 1, 0, 30]);
     assert_eq!(c.get("k").as_deref(), Some("4"));
-    assert_eq!(c.integer("TTL k"), 30);
+    assert!((20_000..=30_000).contains(&c.pttl("k")));
 
     assert_eq!(c.integer("COPY k copy"), 1);
     assert_eq!(c.hit("copy 5 60"), [1, 5, 0, 0, 30]);

@@ -27,7 +27,7 @@ impl Stream {
         let mut line = String::new();
         while !line.starts_with('$') {
             line.clear();
-            reader.read_line(&mut line).unwrap();
+            assert_ne!(reader.read_line(&mut line).unwrap(), 0, "no data set");
         }
         let header = line.trim_end().trim_start_matches('$');
         if let Some(mark) = header.strip_prefix("EOF:") {
