@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use redis_module::{raw, Context, KeyMode, NotifyEvent, Status};
 
 use crate::command::{self, Handler};
-use crate::docs::{Argument as DocsArgument, Kind};
+use crate::docs::{self, Docs, Keys, Kind};
 use crate::lifecycle;
 
 /// Calls one function of the module API.
@@ -128,6 +128,11 @@ impl Argument {
         unsafe { slice::from_raw_parts(bytes.cast::<u8>(), length) }
     }
 
+    /// Whether it is the option word, which is in upper case here; case doesn't matter.
+    pub(crate) fn is(&self, word: &[u8]) -> bool {
+        self.bytes().eq_ignore_ascii_case(word)
+    }
+
     /// The argument as an integer, read as strictly as INCR reads its value.
     pub(crate) fn integer(&self) -> Option<i64> {
         let mut value = 0;
@@ -153,9 +158,28 @@ pub(crate) fn now_ms() -> i64 {
 ///
 /// No pointer into the value is kept: other calls can move it.
 pub(crate) struct Key<'a> {
-    raw: NonNull<raw::RedisModuleKey>,
+    /// The server has no handle for a missing key that is opened for reading.
+    raw: Option<NonNull<raw::RedisModuleKey>>,
+    mode: Mode,
     held: Held,
     call: PhantomData<&'a Context>,
+}
+
+/// What a key is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    /// An expired key is deleted by the server first.
+    ReadAndWrite,
+}
+
+impl Mode {
+    fn bits(self) -> KeyMode {
+        match self {
+            Self::Read => KeyMode::READ,
+            Self::ReadAndWrite => KeyMode::READ | KeyMode::WRITE,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,18 +190,24 @@ pub(crate) enum Held {
 }
 
 impl<'a> Key<'a> {
-    /// Opens the key for reading and writing. An expired key is deleted by the server first.
-    pub(crate) fn open(ctx: &'a Context, name: &'a Argument) -> Option<Self> {
-        let key = raw::open_key(ctx.ctx, name.0.as_ptr(), KeyMode::READ | KeyMode::WRITE);
-        let raw = NonNull::new(key)?;
-        // SAFETY: the key is open.
-        let held = match unsafe { call!(RedisModule_KeyType(raw.as_ptr())) } as isize {
-            raw::REDISMODULE_KEYTYPE_EMPTY => Held::Nothing,
-            raw::REDISMODULE_KEYTYPE_STRING => Held::String,
-            _ => Held::Other,
+    /// `None` if the server refuses, for which it has no reason.
+    pub(crate) fn open(ctx: &'a Context, name: &'a Argument, mode: Mode) -> Option<Self> {
+        let raw = NonNull::new(raw::open_key(ctx.ctx, name.0.as_ptr(), mode.bits()));
+        if raw.is_none() && mode == Mode::ReadAndWrite {
+            return None;
+        }
+        let held = match raw {
+            None => Held::Nothing,
+            // SAFETY: the key is open.
+            Some(raw) => match unsafe { call!(RedisModule_KeyType(raw.as_ptr())) } as isize {
+                raw::REDISMODULE_KEYTYPE_EMPTY => Held::Nothing,
+                raw::REDISMODULE_KEYTYPE_STRING => Held::String,
+                _ => Held::Other,
+            },
         };
         Some(Self {
             raw,
+            mode,
             held,
             call: PhantomData,
         })
@@ -195,8 +225,12 @@ impl<'a> Key<'a> {
         if self.held != Held::String {
             return None;
         }
+        let mode = match self.mode {
+            Mode::Read => KeyMode::READ,
+            Mode::ReadAndWrite => KeyMode::WRITE,
+        };
         let mut length = 0;
-        let bytes = raw::string_dma(self.raw.as_ptr(), &mut length, KeyMode::WRITE);
+        let bytes = raw::string_dma(self.raw?.as_ptr(), &mut length, mode);
         Some((NonNull::new(bytes.cast::<u8>())?, length))
     }
 
@@ -212,17 +246,25 @@ impl<'a> Key<'a> {
     /// The key's expiry, in milliseconds of Unix time. `None` if it has none.
     pub(crate) fn end_ms(&self) -> Option<i64> {
         // SAFETY: the key is open.
-        let end_ms = unsafe { call!(RedisModule_GetAbsExpire(self.raw.as_ptr())) };
+        let end_ms = unsafe { call!(RedisModule_GetAbsExpire(self.raw?.as_ptr())) };
         (end_ms != i64::from(raw::REDISMODULE_NO_EXPIRE)).then_some(end_ms)
+    }
+
+    /// The handle of a key that may be written to.
+    fn writable(&self) -> Option<NonNull<raw::RedisModuleKey>> {
+        self.raw.filter(|_| self.mode == Mode::ReadAndWrite)
     }
 
     /// Writes the value in place, and makes the key if it is missing. Its expiry stays. `text` is
     /// not empty. False if the server refuses.
     #[must_use]
     pub(crate) fn write(&mut self, text: &[u8]) -> bool {
+        let Some(raw) = self.writable() else {
+            return false;
+        };
         let mut place = self.place();
         if place.is_none_or(|(_, length)| length != text.len()) {
-            if raw::string_truncate(self.raw.as_ptr(), text.len()) != Status::Ok {
+            if raw::string_truncate(raw.as_ptr(), text.len()) != Status::Ok {
                 return false;
             }
             self.held = Held::String;
@@ -241,15 +283,30 @@ impl<'a> Key<'a> {
     /// refuses: a key that is missing, or a negative time.
     #[must_use]
     pub(crate) fn set_end_ms(&mut self, end_ms: i64) -> bool {
-        // SAFETY: the key is open for writing.
-        let status = unsafe { call!(RedisModule_SetAbsExpire(self.raw.as_ptr(), end_ms)) };
-        status == Status::Ok as c_int
+        self.writable().is_some_and(|raw| {
+            // SAFETY: the key is open for writing.
+            let status = unsafe { call!(RedisModule_SetAbsExpire(raw.as_ptr(), end_ms)) };
+            status == Status::Ok as c_int
+        })
+    }
+
+    /// Deletes the key. False, with nothing changed, if the server refuses.
+    #[must_use]
+    pub(crate) fn delete(&mut self) -> bool {
+        self.writable().is_some_and(|raw| {
+            self.held = Held::Nothing;
+            // SAFETY: the key is open for writing.
+            let status = unsafe { call!(RedisModule_DeleteKey(raw.as_ptr())) };
+            status == Status::Ok as c_int
+        })
     }
 }
 
 impl Drop for Key<'_> {
     fn drop(&mut self) {
-        raw::close_key(self.raw.as_ptr());
+        if let Some(raw) = self.raw {
+            raw::close_key(raw.as_ptr());
+        }
     }
 }
 
@@ -273,6 +330,20 @@ pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: 
             pxat,
             end_ms.as_ptr(),
             end_ms.len(),
+        ))
+    };
+    status == Status::Ok as c_int
+}
+
+/// Hands `DEL key` to the replicas and the AOF. It counts as one change.
+pub(crate) fn replicate_del(ctx: &Context, key: &Argument) -> bool {
+    // SAFETY: the format names a string, and so do the arguments; the server counts a reference.
+    let status = unsafe {
+        call!(RedisModule_Replicate(
+            ctx.ctx,
+            c"DEL".as_ptr(),
+            c"s".as_ptr(),
+            key.0.as_ptr(),
         ))
     };
     status == Status::Ok as c_int
@@ -395,13 +466,19 @@ pub(crate) fn has_command_info() -> bool {
 /// A command that the server knows.
 pub(crate) struct Registered(*mut raw::RedisModuleCommand);
 
-/// Registers a command whose only key is its first argument. `None` if the server refuses.
+/// Registers a command. `None` if the server refuses.
 pub(crate) fn create_command(
     ctx: &Context,
     name: &CStr,
     entry: Entry,
     flags: &CStr,
+    keys: Keys,
 ) -> Option<Registered> {
+    // The first key, the last and the step; keys that are counted can't be told this way.
+    let (first, last, step) = match keys {
+        Keys::FirstRead | Keys::FirstUpdated => (1, 1, 1),
+        Keys::CountedUpdated => (0, 0, 0),
+    };
     // SAFETY: the server copies the names; the entry point stays as long as the module is loaded.
     let status = unsafe {
         call!(RedisModule_CreateCommand(
@@ -409,9 +486,9 @@ pub(crate) fn create_command(
             name.as_ptr(),
             Some(entry),
             flags.as_ptr(),
-            1,
-            1,
-            1,
+            first,
+            last,
+            step,
         ))
     };
     if status != Status::Ok as c_int {
@@ -421,6 +498,24 @@ pub(crate) fn create_command(
     let command = unsafe { call!(RedisModule_GetCommand(ctx.ctx, name.as_ptr())) };
     (!command.is_null()).then_some(Registered(command))
 }
+
+/// Answers a question for the positions of keys: `count` of them from `first` on, read and updated.
+pub(crate) fn name_keys(ctx: &Context, first: usize, count: usize) {
+    for position in (first..).take(count) {
+        // SAFETY: the context is that of the question, and the position one of its arguments.
+        unsafe {
+            call!(RedisModule_KeyAtPosWithFlags(
+                ctx.ctx,
+                position as c_int,
+                READ_AND_UPDATED as c_int,
+            ))
+        };
+    }
+}
+
+/// The flags of a key that is read and updated.
+const READ_AND_UPDATED: u32 =
+    raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE;
 
 impl Registered {
     /// Puts the command into ACL categories, separated by blanks. False where the server can't.
@@ -437,14 +532,14 @@ impl Registered {
     }
 
     /// Gives the command its arity and what COMMAND DOCS says. False if the server refuses.
-    pub(crate) fn set_docs(&self, docs: &crate::docs::Docs) -> bool {
+    pub(crate) fn set_docs(&self, docs: &Docs) -> bool {
         let version = raw::RedisModuleCommandInfoVersion {
             version: 1,
             sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
             sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
             sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
         };
-        let mut key_specs = [first_argument_is_the_key(), zeroed()];
+        let mut key_specs = [key_spec(docs.keys), zeroed()];
         let mut arguments = RawArguments::new(docs.arguments);
         let info = raw::RedisModuleCommandInfo {
             version: &version,
@@ -455,7 +550,7 @@ impl Registered {
             tips: ptr::null(),
             arity: docs.arity,
             key_specs: key_specs.as_mut_ptr(),
-            args: arguments.0.as_mut_ptr(),
+            args: arguments.list.as_mut_ptr(),
         };
         // SAFETY: the command is registered; all that `info` points to is alive, each list ends
         // with an entry of zeros, and the server copies what it keeps.
@@ -464,51 +559,92 @@ impl Registered {
     }
 }
 
-/// A key spec of a command that reads and updates the key in its first argument.
-fn first_argument_is_the_key() -> raw::RedisModuleCommandKeySpec {
+/// Where the keys are, and what happens to them, as the server takes it.
+fn key_spec(keys: Keys) -> raw::RedisModuleCommandKeySpec {
     let mut spec: raw::RedisModuleCommandKeySpec = zeroed();
-    spec.flags = u64::from(
-        raw::REDISMODULE_CMD_KEY_RW
-            | raw::REDISMODULE_CMD_KEY_ACCESS
-            | raw::REDISMODULE_CMD_KEY_UPDATE,
-    );
     spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     spec.bs.index.pos = 1;
-    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    spec.fk.range.lastkey = 0;
-    spec.fk.range.keystep = 1;
-    spec.fk.range.limit = 0;
+    spec.flags = u64::from(match keys {
+        Keys::FirstRead => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Keys::FirstUpdated | Keys::CountedUpdated => READ_AND_UPDATED,
+    });
+    match keys {
+        Keys::FirstRead | Keys::FirstUpdated => {
+            spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+            spec.fk.range.lastkey = 0;
+            spec.fk.range.keystep = 1;
+            spec.fk.range.limit = 0;
+        }
+        Keys::CountedUpdated => {
+            spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+            spec.fk.keynum.keynumidx = 0;
+            spec.fk.keynum.firstkey = 1;
+            spec.fk.keynum.keystep = 1;
+        }
+    }
     spec
 }
 
-/// The arguments of a command as the server takes them: a list that ends with an entry of zeros.
-struct RawArguments(Vec<raw::RedisModuleCommandArg>);
+/// The arguments of a command as the server takes them: a list that ends with an entry of zeros,
+/// which points into the lists of arguments that are made of others.
+struct RawArguments {
+    list: Vec<raw::RedisModuleCommandArg>,
+    _inner: Vec<RawArguments>,
+}
 
 impl RawArguments {
-    fn new(arguments: &[DocsArgument]) -> Self {
-        let listed = arguments.iter().map(|argument| {
+    fn new(arguments: &[docs::Argument]) -> Self {
+        let mut list = Vec::new();
+        let mut inner = Vec::new();
+        for argument in arguments {
             let mut listed: raw::RedisModuleCommandArg = zeroed();
             listed.name = argument.name.as_ptr();
             listed.key_spec_index = -1;
-            match argument.kind {
+            let parts = match argument.kind {
                 Kind::Key => {
                     listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY;
                     listed.key_spec_index = 0;
+                    None
                 }
                 Kind::Integer => {
                     listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER;
+                    None
                 }
                 Kind::Word => {
                     listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN;
+                    None
                 }
+                Kind::OneOf(parts) => {
+                    listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF;
+                    Some(parts)
+                }
+                Kind::Block(parts) => {
+                    listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK;
+                    Some(parts)
+                }
+            };
+            if let Some(parts) = parts {
+                let mut parts = Self::new(parts);
+                // The list stays where it is when its owner is moved.
+                listed.subargs = parts.list.as_mut_ptr();
+                inner.push(parts);
             }
             if let Some(word) = argument.word {
                 listed.token = word.as_ptr();
-                listed.flags = raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
             }
-            listed
-        });
-        Self(listed.chain([zeroed()]).collect())
+            if argument.optional {
+                listed.flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
+            }
+            if argument.multiple {
+                listed.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
+            }
+            list.push(listed);
+        }
+        list.push(zeroed());
+        Self {
+            list,
+            _inner: inner,
+        }
     }
 }
 

@@ -11,38 +11,86 @@ pub(crate) struct Docs {
     pub(crate) complexity: &'static CStr,
     /// As the server counts: the command's name included, negative for "at least".
     pub(crate) arity: i32,
+    pub(crate) keys: Keys,
     pub(crate) arguments: &'static [Argument],
 }
 
+/// Where the keys are, and what happens to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// The first argument, read.
+    FirstRead,
+    /// The first argument, read and updated.
+    FirstUpdated,
+    /// As many as the first argument says, behind it, read and updated.
+    CountedUpdated,
+}
+
+#[derive(Clone, Copy)]
 pub(crate) struct Argument {
     pub(crate) name: &'static CStr,
     pub(crate) kind: Kind,
-    /// The option's word; an argument that has one may be left out.
+    /// The word before it.
     pub(crate) word: Option<&'static CStr>,
+    pub(crate) optional: bool,
+    pub(crate) multiple: bool,
 }
 
+#[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Key,
     Integer,
     /// A word that stands alone.
     Word,
+    OneOf(&'static [Argument]),
+    Block(&'static [Argument]),
 }
 
-const fn required(name: &'static CStr, kind: Kind) -> Argument {
-    Argument {
-        name,
-        kind,
-        word: None,
+impl Argument {
+    const fn new(name: &'static CStr, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            word: None,
+            optional: false,
+            multiple: false,
+        }
+    }
+
+    const fn after(mut self, word: &'static CStr) -> Self {
+        self.word = Some(word);
+        self
+    }
+
+    const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    const fn multiple(mut self) -> Self {
+        self.multiple = true;
+        self
     }
 }
 
-const fn optional(word: &'static CStr, name: &'static CStr, kind: Kind) -> Argument {
-    Argument {
-        name,
-        kind,
-        word: Some(word),
-    }
-}
+const KEY: Argument = Argument::new(c"key", Kind::Key);
+const LIMIT: Argument = Argument::new(c"limit", Kind::Integer);
+const WINDOW: Argument = Argument::new(c"window", Kind::Integer);
+const ALGORITHM: Argument = Argument::new(
+    c"algorithm",
+    Kind::OneOf(&[
+        Argument::new(c"fixed", Kind::Word).after(c"FIXED"),
+        Argument::new(c"sliding", Kind::Word).after(c"SLIDING"),
+        Argument::new(c"capacity", Kind::Integer).after(c"BUCKET"),
+    ]),
+)
+.optional();
+const COST: Argument = Argument::new(c"cost", Kind::Integer)
+    .after(c"COST")
+    .optional();
+const MS: Argument = Argument::new(c"ms", Kind::Word).after(c"MS").optional();
+
+const ONE_LIMITER: &[Argument] = &[KEY, LIMIT, WINDOW, ALGORITHM, COST, MS];
 
 pub(crate) const HIT: Docs = Docs {
     summary:
@@ -50,13 +98,39 @@ pub(crate) const HIT: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(1)",
     arity: -4,
+    keys: Keys::FirstUpdated,
+    arguments: ONE_LIMITER,
+};
+
+pub(crate) const PEEK: Docs = Docs {
+    summary: c"Tells what RL.HIT would be answered now, and takes nothing.",
+    since: SINCE_FIRST,
+    complexity: c"O(1)",
+    arity: -4,
+    keys: Keys::FirstRead,
+    arguments: ONE_LIMITER,
+};
+
+pub(crate) const REFUND: Docs = Docs {
+    summary: c"Gives back to a rate limiter what a hit took.",
+    since: SINCE_FIRST,
+    complexity: c"O(1)",
+    arity: -4,
+    keys: Keys::FirstUpdated,
+    arguments: ONE_LIMITER,
+};
+
+pub(crate) const MHIT: Docs = Docs {
+    summary: c"Takes from several rate limiters, or from none of them if one refuses.",
+    since: SINCE_FIRST,
+    complexity: c"O(N log N) where N is the number of keys, at most 128",
+    arity: -5,
+    keys: Keys::CountedUpdated,
     arguments: &[
-        required(c"key", Kind::Key),
-        required(c"limit", Kind::Integer),
-        required(c"window", Kind::Integer),
-        optional(c"FIXED", c"fixed", Kind::Word),
-        optional(c"COST", c"cost", Kind::Integer),
-        optional(c"MS", c"ms", Kind::Word),
+        Argument::new(c"numkeys", Kind::Integer),
+        KEY.multiple(),
+        Argument::new(c"rule", Kind::Block(&[LIMIT, WINDOW, ALGORITHM, COST])).multiple(),
+        MS,
     ],
 };
 
@@ -66,5 +140,6 @@ pub(crate) const PANIC: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(1)",
     arity: 2,
-    arguments: &[required(c"key", Kind::Key)],
+    keys: Keys::FirstRead,
+    arguments: &[KEY],
 };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::limiter::NotALimiter;
+use crate::limiter::Unfit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Error {
@@ -13,6 +13,11 @@ pub(crate) enum Error {
     /// An integer that is not possible; the name is the argument's.
     Invalid(&'static str),
     WrongType,
+    /// The key holds the limiter of another algorithm, of this name.
+    Holds(&'static str),
+    NoKeys,
+    TooManyKeys,
+    DuplicateKey,
     Internal,
 }
 
@@ -31,13 +36,20 @@ impl Error {
             Self::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value".into()
             }
+            Self::Holds(algorithm) => format!("ERR key holds a {algorithm} limiter").into(),
+            Self::NoKeys => "ERR numkeys should be greater than 0".into(),
+            Self::TooManyKeys => format!("ERR too many keys in '{command}' command").into(),
+            Self::DuplicateKey => format!("ERR duplicate key in '{command}' command").into(),
             Self::Internal => "ERR internal error".into(),
         }
     }
 }
 
-impl From<NotALimiter> for Error {
-    fn from(_: NotALimiter) -> Self {
-        Self::NotAnInteger
+impl From<Unfit> for Error {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::NotALimiter => Self::NotAnInteger,
+            Unfit::Other(algorithm) => Self::Holds(algorithm),
+        }
     }
 }

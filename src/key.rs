@@ -4,11 +4,11 @@
 use redis_module::{Context, NotifyEvent};
 use std::ffi::CStr;
 
-use crate::api::{self, Argument, Held};
+use crate::api::{self, Argument, Held, Mode};
 use crate::errors::Error;
-use crate::limiter::{Change, Stored, Text};
+use crate::limiter::{Change, Stored, Text, Written};
 
-/// The key of a limiter, open from here to [`LimiterKey::store`] or the end of the call.
+/// The key of a limiter, open until it is closed or goes out of scope.
 pub(crate) struct LimiterKey<'a> {
     ctx: &'a Context,
     name: &'a Argument,
@@ -16,14 +16,15 @@ pub(crate) struct LimiterKey<'a> {
     end_ms: Option<i64>,
     /// One byte more than any limiter's text, so that a longer one is seen to be none.
     room: [u8; Text::CAPACITY + 1],
+    events: Events<'a>,
 }
 
 impl<'a> LimiterKey<'a> {
     /// # Errors
     ///
     /// [`Error::WrongType`] if the key holds anything but a string.
-    pub(crate) fn open(ctx: &'a Context, name: &'a Argument) -> Result<Self, Error> {
-        let key = api::Key::open(ctx, name).ok_or(Error::Internal)?;
+    pub(crate) fn open(ctx: &'a Context, name: &'a Argument, mode: Mode) -> Result<Self, Error> {
+        let key = api::Key::open(ctx, name, mode).ok_or(Error::Internal)?;
         let end_ms = match key.held() {
             Held::Nothing => None,
             Held::String => key.end_ms(),
@@ -35,6 +36,12 @@ impl<'a> LimiterKey<'a> {
             key,
             end_ms,
             room: [0; Text::CAPACITY + 1],
+            events: Events {
+                ctx,
+                name,
+                of_text: None,
+                of_end: None,
+            },
         })
     }
 
@@ -47,37 +54,67 @@ impl<'a> LimiterKey<'a> {
         })
     }
 
-    /// Makes the key hold what `change` says, in one step, and closes it. `taken_event` is the
-    /// keyspace event of a call that took its cost.
+    /// Makes the key hold what `change` says, in one step.
     ///
     /// # Errors
     ///
     /// [`Error::Internal`] if the server refuses what it has no reason to refuse: it is asked to
     /// write a short text and an end after now to a key that is open for writing.
-    pub(crate) fn store(mut self, change: &Change, taken_event: &CStr) -> Result<(), Error> {
-        let ends_anew = self.end_ms != Some(change.end_ms);
-
+    pub(crate) fn store(&mut self, change: &Change) -> Result<(), Error> {
         // The effect goes first (the server sends it when the call is over), so that nothing is
         // changed here that the replicas don't hear of.
-        let end_ms = Text::from_integer(change.end_ms);
-        let done = api::replicate_set(self.ctx, self.name, &change.text, &end_ms)
-            && self.key.write(&change.text)
-            && (!ends_anew || self.key.set_end_ms(change.end_ms));
+        let done = match change {
+            Change::Store {
+                text,
+                end_ms,
+                written,
+            } => {
+                let ends_anew = self.end_ms != Some(*end_ms);
+                self.events.of_text = match written {
+                    Written::Kept => None,
+                    Written::CountedUp => Some((NotifyEvent::STRING, c"incrby")),
+                    Written::CountedDown => Some((NotifyEvent::STRING, c"decrby")),
+                    Written::Replaced => Some((NotifyEvent::STRING, c"set")),
+                };
+                self.events.of_end = ends_anew.then_some((NotifyEvent::GENERIC, c"expire"));
+                api::replicate_set(self.ctx, self.name, text, &Text::from_integer(*end_ms))
+                    && self.key.write(text)
+                    && (!ends_anew || self.key.set_end_ms(*end_ms))
+            }
+            Change::Delete => {
+                self.events.of_text = Some((NotifyEvent::GENERIC, c"del"));
+                api::replicate_del(self.ctx, self.name) && self.key.delete()
+            }
+        };
         if !done {
             return Err(Error::Internal);
         }
         api::signal_modified(self.ctx, self.name);
-
-        // Other modules run inside the events, so the key is closed before the first. (But for
-        // `new`, which the server itself sends as soon as it has added a key.)
-        let Self { ctx, name, key, .. } = self;
-        drop(key);
-        if change.taken {
-            api::notify(ctx, NotifyEvent::STRING, taken_event, name);
-        }
-        if ends_anew {
-            api::notify(ctx, NotifyEvent::GENERIC, c"expire", name);
-        }
         Ok(())
+    }
+
+    /// Closes the key. What is left to do is to tell listeners.
+    pub(crate) fn close(self) -> Events<'a> {
+        self.events
+    }
+}
+
+/// The keyspace events of a key that is closed.
+///
+/// Other modules run inside them, so no key may be open when they are sent. (But for `new`, which
+/// the server itself sends as soon as it has added a key.)
+#[must_use]
+pub(crate) struct Events<'a> {
+    ctx: &'a Context,
+    name: &'a Argument,
+    of_text: Option<(NotifyEvent, &'static CStr)>,
+    of_end: Option<(NotifyEvent, &'static CStr)>,
+}
+
+impl Events<'_> {
+    pub(crate) fn send(self) {
+        for (class, event) in [self.of_text, self.of_end].into_iter().flatten() {
+            api::notify(self.ctx, class, event, self.name);
+        }
     }
 }

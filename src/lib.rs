@@ -25,12 +25,21 @@ mod lifecycle;
 mod limiter;
 mod reply;
 
-use command::{hit::Hit, Command};
+use command::mhit::Mhit;
+use command::one::{Hit, Peek, Refund};
+use command::Command;
 
 #[rustfmt::skip]
 const COMMANDS: &[Command] = &[
-    // RL.HIT key limit window [FIXED] [COST cost] [MS]
+    // RL.HIT key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
     Command::new::<Hit>(c"write deny-oom fast", "write fast", &docs::HIT),
+    // RL.PEEK key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
+    Command::new::<Peek>(c"readonly fast", "read fast", &docs::PEEK),
+    // RL.REFUND key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
+    Command::new::<Refund>(c"write fast", "write fast", &docs::REFUND),
+    // RL.MHIT numkeys key [key ...] rule [rule ...] [MS]
+    //         rule: limit window [FIXED | SLIDING | BUCKET capacity] [COST cost]
+    Command::new::<Mhit>(c"write deny-oom fast getkeys-api", "write fast", &docs::MHIT),
 
     #[cfg(feature = "deliberate-panic")]
     Command::new::<command::panic::Panic>(c"fast", "fast", &docs::PANIC),

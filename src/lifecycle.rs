@@ -70,10 +70,11 @@ fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
         return Err("not loaded: it takes Redis 7.0 or later, or Valkey".into());
     }
     // What the server can't look up by name it doesn't replicate.
-    if !api::has_command(ctx, c"SET") {
+    let needed = [c"SET", c"DEL"];
+    if !needed.iter().all(|name| api::has_command(ctx, name)) {
         return Err(
-            "not loaded: SET has another name here (rename-command), and SET is what \
-                    replicas and the AOF get of a limiter"
+            "not loaded: SET or DEL has another name here (rename-command), and \
+                    they are what replicas and the AOF get of a limiter"
                 .into(),
         );
     }
@@ -95,8 +96,14 @@ fn is_valkey(ctx: &Context) -> bool {
 
 fn register(ctx: &Context, command: &Command, has_own_category: bool) -> Result<(), String> {
     let name = command.name.to_string_lossy();
-    let registered = api::create_command(ctx, command.name, command.entry, command.flags)
-        .ok_or_else(|| format!("not loaded: the server refuses the command {name}"))?;
+    let registered = api::create_command(
+        ctx,
+        command.name,
+        command.entry,
+        command.flags,
+        command.docs.keys,
+    )
+    .ok_or_else(|| format!("not loaded: the server refuses the command {name}"))?;
     if !registered.set_docs(command.docs) {
         return Err(format!("not loaded: the server refuses the docs of {name}"));
     }

@@ -1,5 +1,7 @@
 //! The one place that knows the order of a reply's fields, and their unit.
 
+use std::ffi::c_long;
+
 use redis_module::{raw, Context};
 
 use crate::limiter::Verdict;
@@ -34,15 +36,37 @@ pub(crate) fn verdict(ctx: &Context, verdict: &Verdict, unit: Unit) {
         i64::from(verdict.allowed),
         verdict.limit,
         verdict.remaining,
-        verdict
-            .retry_after_ms
-            .map_or(-1, |retry_after_ms| unit.round_up(retry_after_ms)),
+        retry_after(verdict.retry_after_ms, unit),
         unit.round_up(verdict.reset_after_ms),
     ];
     raw::reply_with_array(ctx.ctx, 5);
     for field in fields {
         raw::reply_with_long_long(ctx.ctx, field);
     }
+}
+
+/// Replies what holds for all verdicts together, and each: allowed, retry_after, verdicts.
+pub(crate) fn verdicts(ctx: &Context, verdicts: &[Verdict], unit: Unit) {
+    let allowed = verdicts.iter().all(|verdict| verdict.allowed);
+    // Of those that refused; one that never can be allowed is the longest of all.
+    let retry_after_ms = verdicts
+        .iter()
+        .map(|verdict| verdict.retry_after_ms)
+        .try_fold(0, |longest: i64, retry_after_ms| {
+            retry_after_ms.map(|retry_after_ms| longest.max(retry_after_ms))
+        });
+    raw::reply_with_array(ctx.ctx, 3);
+    raw::reply_with_long_long(ctx.ctx, i64::from(allowed));
+    raw::reply_with_long_long(ctx.ctx, retry_after(retry_after_ms, unit));
+    // 128 at the most.
+    raw::reply_with_array(ctx.ctx, verdicts.len() as c_long);
+    for each in verdicts {
+        verdict(ctx, each, unit);
+    }
+}
+
+fn retry_after(retry_after_ms: Option<i64>, unit: Unit) -> i64 {
+    retry_after_ms.map_or(-1, |retry_after_ms| unit.round_up(retry_after_ms))
 }
 
 #[cfg(test)]

@@ -47,9 +47,26 @@ impl Field {
         assert!(remaining >= 0 && reset_after >= 0, "{call}: {reply:?}");
         assert_eq!(allowed == 1, retry_after == 0, "{call}: {reply:?}");
         assert_ne!(after, -1, "{call}: a limiter without expiry");
-        let running = before > 0 && after > 0 && before > self.now_ms();
+        let fixed = !call.contains("SLIDING") && !call.contains("BUCKET");
+        let running = fixed && before > 0 && after > 0 && before > self.now_ms();
         assert!(!running || before == after, "{call}: {before} -> {after}");
         reply
+    }
+
+    /// A call of another command, `PEEK k 5 60`.
+    fn call(&mut self, call: &str) -> [i64; 5] {
+        let key = call.split(' ').nth(1).unwrap().to_string();
+        let reply = self.c.run(&format!("RL.{call}"));
+        let fields = verdict(&reply).unwrap_or_else(|| panic!("{call}: {reply:?}"));
+        assert!(
+            fields[2..].iter().all(|field| *field >= -1),
+            "{call}: {fields:?}"
+        );
+        assert_eq!(fields[0] == 1, fields[3] == 0, "{call}: {fields:?}");
+        if !call.starts_with("PEEK") {
+            assert_ne!(self.c.pttl(&key), -1, "{call}: a limiter without expiry");
+        }
+        fields
     }
 
     /// A hit in a window of so many seconds, and the times that are left to its end as if none had
@@ -245,6 +262,8 @@ fn a_limiter_costs_nothing_when_its_life_is_over() {
     f.hit("a 5 30 MS");
     f.hit("b 1 30 MS");
     f.hit("b 1 30 MS");
+    f.hit("c 5 30 MS SLIDING");
+    f.hit("d 5 30 MS BUCKET 3");
     wait_until("all are gone", || f.c.integer("DBSIZE") == 0);
     f.agree();
 }
@@ -263,6 +282,21 @@ fn many_short_limiters_all_go_away() {
         pipeline.query::<()>(&mut c.0).unwrap();
     }
     wait_until("200,000 limiters are gone", || c.integer("DBSIZE") == 0);
+}
+
+/// rhinobase/hono-rate-limiter#67: a refund after the end of the window.
+#[test]
+fn a_refund_to_a_limiter_that_is_gone_makes_none() {
+    let mut f = Field::new();
+    f.hit("k 5 50 MS");
+    wait_until("it is gone", || f.c.integer("EXISTS k") == 0);
+    for _ in 0..3 {
+        assert_eq!(f.call("REFUND k 5 600"), [1, 5, 5, 0, 0]);
+    }
+    assert_eq!(f.c.integer("EXISTS k"), 0);
+    let allowed: i64 = (0..6).map(|_| f.hit("k 5 600")[0]).sum();
+    assert_eq!(allowed, 5);
+    f.agree();
 }
 
 // Counting, limits, costs.
@@ -296,6 +330,17 @@ fn a_limit_of_zero_refuses_everything() {
     let mut f = Field::new();
     assert_eq!(f.hit("k 0 60"), [0, 0, 0, -1, 0]);
     assert_eq!(f.hit("k 0 60 COST 9223372036854775807"), [0, 0, 0, -1, 0]);
+    for command in ["HIT", "PEEK"] {
+        assert_eq!(
+            f.call(&format!("{command} k 0 60 SLIDING")),
+            [0, 0, 0, -1, 0]
+        );
+        assert_eq!(
+            f.call(&format!("{command} k 0 60 BUCKET 9")),
+            [0, 9, 0, -1, 0]
+        );
+        assert_eq!(f.call(&format!("{command} k 0 60")), [0, 0, 0, -1, 0]);
+    }
     assert_eq!(f.c.integer("EXISTS k"), 0);
     f.agree();
 }
@@ -357,6 +402,137 @@ fn a_cost_is_at_least_one() {
         assert_eq!(text, "ERR invalid cost in 'rl.hit' command");
     }
     assert_eq!(f.c.get("k").as_deref(), Some("3"));
+    f.agree();
+}
+
+/// mailgun/gubernator#156, envoyproxy/ratelimit#1140
+#[test]
+fn a_refund_gives_room_and_never_more_than_there_was() {
+    let mut f = Field::new();
+    f.hit("k 5 600 COST 5");
+    let end_ms = f.c.integer("PEXPIRETIME k");
+    f.call("REFUND k 5 600");
+    assert_eq!(f.hit("k 5 600")[..3], [1, 5, 0]);
+    f.call("REFUND k 5 600 COST 100");
+    assert_eq!(f.call("PEEK k 5 600")[..3], [1, 5, 5]);
+    assert_eq!(f.c.integer("PEXPIRETIME k"), end_ms);
+    f.agree();
+}
+
+/// envoyproxy/ratelimit#1060, brandur/redis-cell#22
+#[test]
+fn a_limit_that_refuses_leaves_the_others_untouched() {
+    let mut f = Field::new();
+    let mut both = || match f.run("RL.MHIT 2 {u}a {u}b 1 1000 100 3600") {
+        Value::Array(reply) => match &reply[2] {
+            Value::Array(rules) => [&rules[0], &rules[1]].map(|rule| verdict(rule).unwrap()[0]),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(both(), [1, 1]);
+    assert_eq!(both(), [0, 1]);
+    assert_eq!(f.c.get("{u}b").as_deref(), Some("1"));
+    f.agree();
+}
+
+/// solana-foundation/kora#571
+#[test]
+fn the_same_key_twice_is_an_error() {
+    let mut f = Field::new();
+    assert_eq!(
+        f.c.error("RL.MHIT 2 k k 5 60 9 600"),
+        "ERR duplicate key in 'rl.mhit' command"
+    );
+    assert_eq!(f.c.integer("DBSIZE"), 0);
+    f.agree();
+}
+
+/// throttled 2.1.0, spring-cloud/spring-cloud-gateway#2453: an expiry of 0 seconds, so none.
+#[test]
+fn a_bucket_faster_than_a_second_holds_on() {
+    let mut f = Field::new();
+    assert_eq!(f.hit("k 3 1000 BUCKET 1 MS"), [1, 1, 0, 0, 334]);
+    f.c.run("DEL k");
+    // At once, so that nothing is refilled in between.
+    let script = "redis.call('RL.HIT', KEYS[1], 3, 1, 'BUCKET', 1) \
+                  return {redis.call('RL.HIT', KEYS[1], 3, 1, 'BUCKET', 1), \
+                          redis.call('PTTL', KEYS[1])}";
+    let Value::Array(replies) = f.c.run_words(&["EVAL", script, "1", "k"]) else {
+        panic!("no replies");
+    };
+    assert_eq!(verdict(&replies[0]).unwrap()[..3], [0, 1, 0]);
+    assert!(matches!(replies[1], Value::Int(left_ms) if left_ms >= 1));
+    f.agree();
+}
+
+/// brandur/redis-cell#50, #80
+#[test]
+fn fast_buckets_admit_their_capacity_and_what_they_refill() {
+    let mut f = Field::new();
+    let started = f.now_ms();
+    let mut pipeline = redis::pipe();
+    for _ in 0..1_002 {
+        pipeline
+            .cmd("RL.HIT")
+            .arg("k 1000 60 BUCKET 1000".split(' ').collect::<Vec<_>>());
+    }
+    let replies: Vec<Value> = pipeline.query(&mut f.c.0).unwrap();
+    let took_ms = f.now_ms() - started;
+    let allowed: i64 = replies.iter().map(|reply| verdict(reply).unwrap()[0]).sum();
+    assert!(
+        (1_000..=1_001 + took_ms * 1_000 / 60_000).contains(&allowed),
+        "{allowed}"
+    );
+    assert_eq!(f.hit("fast 8000 1 BUCKET 8000")[..3], [1, 8_000, 7_999]);
+    assert_eq!(
+        f.hit("faster 1000000 1 BUCKET 1000000")[..3],
+        [1, 1_000_000, 999_999]
+    );
+    f.agree();
+}
+
+/// brandur/redis-cell#54: a changed rate made an old arrival time a lock.
+#[test]
+fn a_changed_rate_is_fair_at_once() {
+    let mut f = Field::new();
+    for _ in 0..3 {
+        f.hit("k 10 20 BUCKET 15");
+    }
+    assert_eq!(f.hit("k 1000 20 BUCKET 15")[0], 1);
+    f.agree();
+}
+
+/// go-redis/redis_rate#24
+#[test]
+fn a_bucket_admits_no_more_than_its_capacity_and_its_refill() {
+    let mut f = Field::new();
+    let started = f.now_ms();
+    let mut allowed = 0;
+    while f.now_ms() < started + 3_000 {
+        allowed += f.hit("k 17 3000 BUCKET 17 MS")[0];
+        sleep(ms(30));
+    }
+    let most = 17 + 17 * (f.now_ms() - started) / 3_000 + 1;
+    assert!((17..=most).contains(&allowed), "{allowed} of {most}");
+    f.agree();
+}
+
+/// tj/node-ratelimiter#45, TykTechnologies/tyk#3102: refused hits that count lock out for good.
+#[test]
+fn a_steady_excess_over_a_sliding_window_is_cut_to_the_limit() {
+    let mut f = Field::new();
+    let started = f.now_ms();
+    let mut allowed = 0;
+    while f.now_ms() < started + 4_000 {
+        allowed += f.hit("k 2 800 SLIDING MS")[0];
+        sleep(ms(40));
+    }
+    let windows = (f.now_ms() - started) / 800;
+    assert!(
+        (windows..=2 * windows + 3).contains(&allowed),
+        "{allowed} in {windows}"
+    );
     f.agree();
 }
 
@@ -425,11 +601,18 @@ fn a_key_of_another_type_is_an_error() {
         f.run(line);
     }
     for key in ["l", "h", "s", "z", "x"] {
+        for command in ["HIT", "PEEK", "REFUND"] {
+            assert_eq!(
+                f.error(&format!("RL.{command} {key} 10 60")),
+                "WRONGTYPE Operation against a key holding the wrong kind of value"
+            );
+        }
         assert_eq!(
-            f.error(&format!("RL.HIT {key} 10 60")),
+            f.c.error(&format!("RL.MHIT 2 new {key} 10 60 10 60")),
             "WRONGTYPE Operation against a key holding the wrong kind of value"
         );
     }
+    assert_eq!(f.c.integer("EXISTS new"), 0);
     f.agree();
 }
 
@@ -476,6 +659,20 @@ fn a_key_is_taken_byte_for_byte() {
 }
 
 // Time.
+
+/// alisaifee/flask-limiter#62
+#[test]
+fn a_peek_at_nothing_is_full_and_never_negative() {
+    let mut f = Field::new();
+    assert_eq!(f.call("PEEK k 5 60"), [1, 5, 5, 0, 0]);
+    f.hit("k 5 20 MS");
+    wait_until("the window is over", || f.c.integer("EXISTS k") == 0);
+    assert_eq!(f.call("PEEK k 5 60"), [1, 5, 5, 0, 0]);
+    f.run("SET k 9");
+    assert_eq!(f.call("PEEK k 5 60"), [0, 5, 0, 60, 60]);
+    f.run("DEL k");
+    f.agree();
+}
 
 /// dotnet/runtime#92557
 #[test]
@@ -548,6 +745,12 @@ fn a_fixed_window_lets_two_limits_pass_around_its_end() {
     assert_eq!(f.hit("k 10 20000 MS")[0], 0);
     assert_eq!(allowed, 20);
     assert!(started.elapsed() < ms(20_000));
+
+    // A sliding window knows of the one before: here all of its ten hits weigh, but for a little.
+    let start_ms = f.now_ms() - 20_100;
+    f.run(&format!("SET s s:0:10:{start_ms} PX 19000"));
+    let allowed: i64 = (0..10).map(|_| f.hit("s 10 20000 SLIDING MS")[0]).sum();
+    assert!((1..=3).contains(&allowed), "{allowed}");
     f.agree();
 }
 

@@ -55,6 +55,39 @@ fn a_hit_at_the_wrong_node_is_moved_and_counts_nothing() {
 }
 
 #[test]
+fn several_limiters_have_to_share_a_slot() {
+    let (first, second) = two_nodes();
+    let (mut a, mut b) = (first.connect(), second.connect());
+    for call in [
+        "RL.MHIT 2 {x}a {y}b 5 600 5 600",
+        "RL.MHIT 3 {x}a {x}b {y}c 5 600 5 600 5 600",
+    ] {
+        assert_eq!(
+            a.error(call),
+            "CROSSSLOT Keys in request don't hash to the same slot"
+        );
+    }
+    assert_eq!(a.integer("DBSIZE"), 0);
+    let call = "RL.MHIT 2 {x}a {x}b 5 600 5 600";
+    assert!(matches!(a.run(call), Value::Array(_)));
+    assert_eq!(a.integer("DBSIZE"), 2);
+    assert_eq!(
+        b.error(call),
+        format!("MOVED {SLOT} 127.0.0.1:{}", first.port())
+    );
+    // With a bad number of keys there is nothing to look at, and nothing is done.
+    for call in [
+        "RL.MHIT 0 {x}a 5 600",
+        "RL.MHIT x {x}a 5 600",
+        "RL.MHIT 9 {x}a 5 600",
+    ] {
+        let text = a.error(call);
+        assert!(text.starts_with("ERR "), "{call}: {text}");
+    }
+    assert_eq!(a.integer("DBSIZE"), 2);
+}
+
+#[test]
 fn a_limiter_moves_with_its_slot() {
     let (first, second) = two_nodes();
     let (mut a, mut b) = (first.connect(), second.connect());

@@ -109,23 +109,60 @@ fn field(map: &[(String, Value)], name: &str) -> Option<Value> {
     Some(value.clone())
 }
 
-/// The syntax that COMMAND DOCS tells: `NAME required [WORD] [WORD value]`.
+/// The syntax that COMMAND DOCS tells: `NAME required [WORD] [WORD value] [THIS | THAT]`, and a line
+/// more for each argument that is made of others: `name = ...`.
 fn syntax(name: &str, docs: &[(String, Value)]) -> String {
-    let Some(Value::Array(arguments)) = field(docs, "arguments") else {
-        panic!("no arguments");
-    };
-    let words = arguments.iter().map(|argument| {
-        let argument = map(argument);
-        let name = text(&field(&argument, "name").unwrap());
-        let value_type = text(&field(&argument, "type").unwrap());
-        match field(&argument, "token").map(|token| text(&token)) {
-            None => name,
-            Some(token) if value_type == "pure-token" => format!("[{token}]"),
-            Some(token) => format!("[{token} {name}]"),
+    let mut blocks = Vec::new();
+    let words = words(&field(docs, "arguments").unwrap(), &mut blocks);
+    blocks.insert(0, format!("{} {words}", name.to_uppercase()));
+    blocks.join("\n    ")
+}
+
+fn words(arguments: &Value, blocks: &mut Vec<String>) -> String {
+    let words: Vec<String> = list(arguments)
+        .iter()
+        .map(|argument| word(&map(argument), blocks))
+        .collect();
+    words.join(" ")
+}
+
+fn word(argument: &[(String, Value)], blocks: &mut Vec<String>) -> String {
+    let name = text(&field(argument, "name").unwrap());
+    let token = field(argument, "token").map(|token| text(&token));
+    let flags: Vec<String> = field(argument, "flags")
+        .map(|flags| list(&flags).iter().map(text).collect())
+        .unwrap_or_default();
+    let has = |flag: &str| flags.iter().any(|name| name == flag);
+    let word = match text(&field(argument, "type").unwrap()).as_str() {
+        "pure-token" => token.unwrap(),
+        "oneof" => {
+            let parts = field(argument, "arguments").unwrap();
+            let parts = list(&parts);
+            let parts: Vec<String> = parts.iter().map(|part| word(&map(part), blocks)).collect();
+            parts.join(" | ")
         }
-    });
-    let words: Vec<String> = words.collect();
-    format!("{} {}", name.to_uppercase(), words.join(" "))
+        "block" => {
+            let parts = words(&field(argument, "arguments").unwrap(), blocks);
+            blocks.push(format!("{name} = {parts}"));
+            name
+        }
+        _ => match token {
+            Some(token) => format!("{token} {name}"),
+            None => name,
+        },
+    };
+    match (has("optional"), has("multiple")) {
+        (true, _) => format!("[{word}]"),
+        (false, true) => format!("{word} [{word} ...]"),
+        (false, false) => word,
+    }
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) | Value::Set(values) => values.clone(),
+        other => panic!("no list: {other:?}"),
+    }
 }
 
 fn module_commands(c: &mut Conn) -> Vec<String> {
@@ -164,17 +201,11 @@ fn every_command_has_a_page_whose_header_is_what_command_docs_tells() {
         let Value::Array(info) = &infos[0] else {
             panic!("no info");
         };
-        let listed = |value: &Value| -> Vec<String> {
-            let (Value::Array(values) | Value::Set(values)) = value else {
-                panic!("no list: {value:?}");
-            };
-            values.iter().map(text).collect()
-        };
-        let mut flags = listed(&info[2]);
+        let mut flags: Vec<String> = list(&info[2]).iter().map(text).collect();
         flags.retain(|flag| flag != "module");
         let flags = format!("| Command flags | `{}` |", flags.join("` `"));
         assert!(page_text.lines().any(|l| l == flags), "{command}: {flags}");
-        let categories = listed(&info[6]);
+        let categories: Vec<String> = list(&info[6]).iter().map(text).collect();
         if !categories.is_empty() {
             let line = format!("| ACL categories | `{}` |", categories.join("` `"));
             assert!(page_text.lines().any(|l| l == line), "{command}: {line}");
@@ -183,24 +214,47 @@ fn every_command_has_a_page_whose_header_is_what_command_docs_tells() {
 }
 
 #[test]
-fn the_errors_on_the_wire_stand_on_the_page() {
+fn the_errors_on_the_wire_stand_on_the_pages() {
     let server = Server::start();
     let mut c = server.connect();
     c.run("RPUSH list 1");
-    let page = std::fs::read_to_string(root().join("docs/commands/rl.hit.md")).unwrap();
-    for call in [
-        "RL.HIT k 5",
-        "RL.HIT k 5 60 SLOW",
-        "RL.HIT k x 60",
-        "RL.HIT k -1 60",
-        "RL.HIT k 5 0",
-        "RL.HIT k 5 60 COST 0",
-        "RL.HIT list 5 60",
+    c.hit("sliding 5 600 SLIDING");
+    c.hit("bucket 5 600 BUCKET 5");
+    for (command, calls) in [
+        (
+            "rl.hit",
+            &[
+                "k 5",
+                "k 5 60 SLOW",
+                "k x 60",
+                "k -1 60",
+                "k 5 0",
+                "k 5 60 BUCKET 0",
+                "k 5 60 COST 0",
+                "list 5 60",
+                "sliding 5 60",
+            ][..],
+        ),
+        (
+            "rl.mhit",
+            &[
+                "x k 5 60",
+                "0 k 5 60",
+                "129 k 5 60",
+                "2 k k 5 60 5 60",
+                "2 k j 5 60",
+            ],
+        ),
     ] {
-        let row = format!("| `{}` |", c.error(call));
-        assert!(page.contains(&row), "{row}");
+        let page = root().join(format!("docs/commands/{command}.md"));
+        let page = std::fs::read_to_string(page).unwrap();
+        for call in calls {
+            let row = format!("| `{}` |", c.error(&format!("{command} {call}")));
+            assert!(page.contains(&row), "{row}");
+        }
     }
     c.run("CONFIG SET maxmemory 1");
+    let page = std::fs::read_to_string(root().join("docs/commands/rl.hit.md")).unwrap();
     let row = format!("| `{}` |", c.error("RL.HIT k 5 60"));
     assert!(page.contains(&row), "{row}");
 }
@@ -216,8 +270,15 @@ fn every_link_between_the_pages_leads_somewhere() {
                 continue;
             }
             links += 1;
-            let target = page.parent().unwrap().join(link);
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = page.parent().unwrap().join(file);
             assert!(target.exists(), "{}: {link}", page.display());
+            if !heading.is_empty() {
+                let there = std::fs::read_to_string(&target).unwrap();
+                let mut headings = there.lines().filter(|line| line.starts_with("## "));
+                let found = headings.any(|line| line[3..].to_lowercase() == heading);
+                assert!(found, "{}: {link}", page.display());
+            }
         }
     }
     assert!(links >= 5, "{links} links");

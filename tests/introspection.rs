@@ -26,69 +26,125 @@ fn has_categories(c: &mut Conn) -> bool {
 }
 
 #[test]
-fn command_info_tells_arity_flags_and_where_the_key_is() {
+fn command_info_tells_arity_flags_and_where_the_keys_are() {
     let server = Server::start();
     let mut c = server.connect();
-    let Value::Array(infos) = c.run("COMMAND INFO rl.hit") else {
-        panic!("no info");
-    };
-    let Value::Array(info) = &infos[0] else {
-        panic!("no info");
-    };
-    let categories = if has_categories(&mut c) {
-        "[@write @fast @ratelimit]"
-    } else {
-        "[]"
-    };
-    let shown: Vec<String> = info.iter().map(shown).collect();
-    assert_eq!(
-        shown[..9],
-        [
+    let first = "begin_search [type index spec [index 1]] \
+                 find_keys [type range spec [lastkey 0 keystep 1 limit 0]]";
+    let counted = "begin_search [type index spec [index 1]] \
+                   find_keys [type keynum spec [keynumidx 0 firstkey 1 keystep 1]]";
+    for (name, arity, flags, legacy, categories, key_flags, keys) in [
+        (
             "rl.hit",
             "-4",
-            "[write denyoom module fast]",
+            "write denyoom module fast",
             "1",
+            "@write @fast",
+            "RW access update",
+            first,
+        ),
+        (
+            "rl.peek",
+            "-4",
+            "readonly module fast",
             "1",
+            "@read @fast",
+            "RO access",
+            first,
+        ),
+        (
+            "rl.refund",
+            "-4",
+            "write module fast",
             "1",
-            categories,
-            "[]",
-            "[[flags [RW access update] begin_search [type index spec [index 1]] \
-             find_keys [type range spec [lastkey 0 keystep 1 limit 0]]]]",
-        ]
-    );
+            "@write @fast",
+            "RW access update",
+            first,
+        ),
+        (
+            "rl.mhit",
+            "-5",
+            "write denyoom module fast movablekeys",
+            "0",
+            "@write @fast",
+            "RW access update",
+            counted,
+        ),
+    ] {
+        let Value::Array(infos) = c.run(&format!("COMMAND INFO {name}")) else {
+            panic!("no info");
+        };
+        let Value::Array(info) = &infos[0] else {
+            panic!("no info");
+        };
+        let categories = if has_categories(&mut c) {
+            format!("[{categories} @ratelimit]")
+        } else {
+            "[]".into()
+        };
+        let shown: Vec<String> = info.iter().map(shown).collect();
+        assert_eq!(
+            shown[..9],
+            [
+                name,
+                arity,
+                &format!("[{flags}]"),
+                legacy,
+                legacy,
+                legacy,
+                &categories,
+                "[]",
+                &format!("[[flags [{key_flags}] {keys}]]"),
+            ]
+        );
+    }
 }
 
 #[test]
 fn command_docs_tells_every_argument() {
     let server = Server::start();
     let mut c = server.connect();
-    let docs = shown(&c.run("COMMAND DOCS rl.hit"));
-    // Newer servers add a text to display, the same as the name.
-    let docs = ["key", "limit", "window", "fixed", "cost", "ms"]
-        .iter()
-        .fold(docs, |docs, name| {
+    let limit_and_window = "[name limit type integer] [name window type integer]";
+    let options = "[name algorithm type oneof flags [optional] arguments [\
+                   [name fixed type pure-token token FIXED] \
+                   [name sliding type pure-token token SLIDING] \
+                   [name capacity type integer token BUCKET]]] \
+                   [name cost type integer token COST flags [optional]]";
+    let ms = "[name ms type pure-token token MS flags [optional]]";
+    let one = format!("[name key type key key_spec_index 0] {limit_and_window} {options} {ms}");
+    let many = format!(
+        "[name numkeys type integer] [name key type key key_spec_index 0 flags [multiple]] \
+         [name rule type block flags [multiple] arguments [{limit_and_window} {options}]] {ms}"
+    );
+    for (name, arguments) in [
+        ("rl.hit", &one),
+        ("rl.peek", &one),
+        ("rl.refund", &one),
+        ("rl.mhit", &many),
+    ] {
+        let docs = shown(&c.run(&format!("COMMAND DOCS {name}")));
+        // Newer servers add a text to display, the same as the name.
+        let names = "numkeys key rule limit window algorithm fixed sliding capacity cost ms";
+        let docs = names.split(' ').fold(docs, |docs, name| {
             docs.replace(&format!(" display_text {name}"), "")
         });
-    assert_eq!(
-        docs,
-        "[rl.hit [\
-         summary Takes from a rate limiter, or refuses, in one step that also sets and repairs its \
-         expiry. since 0.1.0 group module complexity O(1) module rl arguments [\
-         [name key type key key_spec_index 0] \
-         [name limit type integer] \
-         [name window type integer] \
-         [name fixed type pure-token token FIXED flags [optional]] \
-         [name cost type integer token COST flags [optional]] \
-         [name ms type pure-token token MS flags [optional]]]]]"
-    );
+        assert!(
+            docs.contains(" since 0.1.0 group module complexity "),
+            "{docs}"
+        );
+        let want = format!(" module rl arguments [{arguments}]]]");
+        assert!(docs.ends_with(&want), "{docs}\n{want}");
+    }
 }
 
 #[test]
 fn command_getkeys_finds_the_key() {
     let server = Server::start();
     let mut c = server.connect();
-    let keys = c.run("COMMAND GETKEYS RL.HIT user:42 5 60 COST 2");
-    assert_eq!(shown(&keys), "[user:42]");
+    for command in ["RL.HIT", "RL.PEEK", "RL.REFUND"] {
+        let keys = c.run(&format!("COMMAND GETKEYS {command} user:42 5 60 COST 2"));
+        assert_eq!(shown(&keys), "[user:42]");
+    }
 }
 
 #[test]

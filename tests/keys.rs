@@ -68,6 +68,18 @@ fn a_string_that_is_no_counter_is_an_error_and_stays_as_it_is() {
         b"-9223372036854775809",
         b"99999999999999999999",
         b"18446744073709551615",
+        b"s:1:2",
+        b"s:1:2:3:4",
+        b"s:01:2:3",
+        b"s:-1:2:3",
+        b"s:1:2:9223372036854775808",
+        b"s:1:2:3\n",
+        b"S:1:2:3",
+        b"b:1:2:0",
+        b"b:1:2",
+        b"b:1:2:3:4",
+        b"b:340282366920938463463374607431768211456:2:3",
+        b"x:1:2:3",
         "५".as_bytes(),
         &long,
         &megabyte,
@@ -78,9 +90,11 @@ fn a_string_that_is_no_counter_is_an_error_and_stays_as_it_is() {
             set.extend(expiry.iter().map(|word| word.as_bytes()));
             c.run_words(&set);
             let before = c.picture("k");
-            for options in ["", "COST 1000", "FIXED MS"] {
-                let text = c.error(&format!("RL.HIT k 10 60 {options}"));
-                assert_eq!(text, NOT_AN_INTEGER, "{}", value.escape_ascii());
+            for options in ["", "COST 1000", "FIXED MS", "SLIDING", "BUCKET 5"] {
+                for command in ["RL.HIT k", "RL.PEEK k", "RL.REFUND k", "RL.MHIT 1 k"] {
+                    let text = c.error(&format!("{command} 10 60 {options}"));
+                    assert_eq!(text, NOT_AN_INTEGER, "{}", value.escape_ascii());
+                }
             }
             assert_eq!(c.picture("k"), before, "{}", value.escape_ascii());
             assert_eq!(c.run("GET k"), Value::BulkString(value.to_vec()));
@@ -193,9 +207,11 @@ fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
             c.run(setup);
             c.run(expiry);
             let before = c.picture("k");
-            for options in ["", "COST 1000", "MS"] {
-                let text = c.error(&format!("RL.HIT k 10 60 {options}"));
-                assert_eq!(text, WRONG_TYPE, "{setup}");
+            for options in ["", "COST 1000", "MS", "SLIDING", "BUCKET 5"] {
+                for command in ["RL.HIT k", "RL.PEEK k", "RL.REFUND k", "RL.MHIT 1 k"] {
+                    let text = c.error(&format!("{command} 10 60 {options}"));
+                    assert_eq!(text, WRONG_TYPE, "{setup}");
+                }
             }
             assert_eq!(c.picture("k"), before, "{setup}");
         }
@@ -207,6 +223,35 @@ fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
     c.run("DEL k");
     c.run("SETBIT k 100 1");
     assert_eq!(c.error("RL.HIT k 10 60"), NOT_AN_INTEGER);
+    server.assert_alive();
+}
+
+#[test]
+fn a_limiter_of_another_algorithm_is_named_and_stays_as_it_is() {
+    let mut server = Server::start();
+    let mut c = server.connect();
+    for (made_by, name) in [
+        ("FIXED", "FIXED"),
+        ("SLIDING", "SLIDING"),
+        ("BUCKET 5", "BUCKET"),
+    ] {
+        c.run("DEL k");
+        c.hit(&format!("k 10 600 {made_by}"));
+        for expiry in ["PEXPIRE k 600000", "PERSIST k"] {
+            c.run(expiry);
+            let before = c.picture("k");
+            for met_by in ["FIXED", "SLIDING", "BUCKET 5", ""] {
+                if met_by.starts_with(name) || (met_by.is_empty() && name == "FIXED") {
+                    continue;
+                }
+                for command in ["RL.HIT k", "RL.PEEK k", "RL.REFUND k", "RL.MHIT 1 k"] {
+                    let text = c.error(&format!("{command} 10 60 {met_by}"));
+                    assert_eq!(text, format!("ERR key holds a {name} limiter"));
+                }
+            }
+            assert_eq!(c.picture("k"), before, "{name}");
+        }
+    }
     server.assert_alive();
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+mod algorithms;
 mod arguments;
 mod cases;
 mod cluster;
@@ -15,6 +16,9 @@ mod hit;
 mod introspection;
 mod keys;
 mod lifecycle;
+mod mhit;
 mod panics;
+mod peek;
 mod persistence;
+mod refund;
 mod replication;

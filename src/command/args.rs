@@ -1,4 +1,4 @@
-//! From the words of a call to a rule. Every argument error is made here, before any key is open.
+//! From the words of a call to rules. Every argument error is made here, before any key is open.
 //!
 //! In the server's order: arity, syntax, numbers. `rl.hit k x 60 NOSUCHWORD` is a syntax error.
 
@@ -7,7 +7,10 @@ use crate::errors::Error;
 use crate::limiter::{Algorithm, Rule};
 use crate::reply::Unit;
 
-/// A call about one limiter: `key limit window [FIXED] [COST cost] [MS]`.
+/// The most rules that a call may have.
+const MOST_RULES: usize = 128;
+
+/// A call about one limiter: `key rule [MS]`.
 pub(crate) struct Call<'a> {
     pub(crate) key: &'a Argument,
     pub(crate) rule: Rule,
@@ -17,63 +20,167 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     /// `args` starts with the command's own name.
     pub(crate) fn parse(args: &'a [Argument], now_ms: i64) -> Result<Self, Error> {
-        let [_, key, limit, window, options @ ..] = args else {
+        let [_, key, words @ ..] = args else {
             return Err(Error::WrongArity);
         };
-        let options = Options::parse(options)?;
-        let unit = options.unit.unwrap_or(Unit::Seconds);
-
-        let limit = integer(limit, 0, "limit")?;
-        let window_ms = integer(window, 1, "window")?
-            .checked_mul(unit.ms())
-            .filter(|window_ms| now_ms.checked_add(*window_ms).is_some())
-            .ok_or(Error::Invalid("window"))?;
-        let cost = options
-            .cost
-            .map_or(Ok(1), |cost| integer(cost, 1, "cost"))?;
-
+        if words.len() < 2 {
+            return Err(Error::WrongArity);
+        }
+        let mut unit = Unit::Seconds;
+        let (rule, rest) = RuleWords::parse(words, Some(&mut unit))?;
+        if !rest.is_empty() {
+            return Err(Error::Syntax);
+        }
         Ok(Self {
             key,
-            rule: Rule {
-                algorithm: options.algorithm.unwrap_or(Algorithm::Fixed),
-                limit,
-                window_ms,
-                cost,
-            },
+            rule: rule.reckon(unit, now_ms)?,
             unit,
         })
     }
 }
 
-/// The option words, in any order and case, each at most once.
-#[derive(Default)]
-struct Options<'a> {
-    algorithm: Option<Algorithm>,
-    cost: Option<&'a Argument>,
-    unit: Option<Unit>,
+/// A call about several limiters: `numkeys key [key ...] rule [rule ...] [MS]`.
+pub(crate) struct ManyCall<'a> {
+    pub(crate) keys: &'a [Argument],
+    /// As many as keys.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) unit: Unit,
 }
 
-impl<'a> Options<'a> {
-    fn parse(words: &'a [Argument]) -> Result<Self, Error> {
-        let mut options = Self::default();
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let word = word.bytes();
-            let repeated = if word.eq_ignore_ascii_case(b"FIXED") {
-                options.algorithm.replace(Algorithm::Fixed).is_some()
-            } else if word.eq_ignore_ascii_case(b"COST") {
-                let cost = words.next().ok_or(Error::Syntax)?;
-                options.cost.replace(cost).is_some()
-            } else if word.eq_ignore_ascii_case(b"MS") {
-                options.unit.replace(Unit::Milliseconds).is_some()
+impl<'a> ManyCall<'a> {
+    /// `args` starts with the command's own name.
+    pub(crate) fn parse(args: &'a [Argument], now_ms: i64) -> Result<Self, Error> {
+        let keys = many_keys(args)?;
+        let mut words = args.get(keys.len().saturating_add(2)..).unwrap_or_default();
+        let mut unit = Unit::Seconds;
+        let mut rules = Vec::with_capacity(keys.len());
+        while rules.len() < keys.len() {
+            let (rule, rest) = RuleWords::parse(words, None)?;
+            rules.push(rule);
+            words = rest;
+        }
+        match words {
+            [] => {}
+            [word] if word.is(b"MS") => unit = Unit::Milliseconds,
+            _ => return Err(Error::Syntax),
+        }
+        let rules = rules.iter().map(|rule| rule.reckon(unit, now_ms));
+        let rules = rules.collect::<Result<_, _>>()?;
+        if repeats(keys) {
+            return Err(Error::DuplicateKey);
+        }
+        Ok(Self { keys, rules, unit })
+    }
+}
+
+/// The keys of `numkeys key [key ...] ...`, by their number alone; `args` starts with the command's
+/// own name.
+pub(crate) fn many_keys(args: &[Argument]) -> Result<&[Argument], Error> {
+    let [_, numkeys, words @ ..] = args else {
+        return Err(Error::WrongArity);
+    };
+    let numkeys = numkeys.integer().ok_or(Error::NotAnInteger)?;
+    if numkeys < 1 {
+        return Err(Error::NoKeys);
+    }
+    match usize::try_from(numkeys) {
+        Ok(numkeys) if numkeys <= MOST_RULES => words.get(..numkeys).ok_or(Error::Syntax),
+        _ => Err(Error::TooManyKeys),
+    }
+}
+
+fn repeats(keys: &[Argument]) -> bool {
+    let mut names: Vec<&[u8]> = keys.iter().map(Argument::bytes).collect();
+    names.sort_unstable();
+    names.iter().zip(names.iter().skip(1)).any(|(a, b)| a == b)
+}
+
+/// A rule as it is written: `limit window [FIXED | SLIDING | BUCKET capacity] [COST cost]`.
+struct RuleWords<'a> {
+    limit: &'a Argument,
+    window: &'a Argument,
+    algorithm: Option<AlgorithmWords<'a>>,
+    cost: Option<&'a Argument>,
+}
+
+enum AlgorithmWords<'a> {
+    Fixed,
+    Sliding,
+    Bucket { capacity: &'a Argument },
+}
+
+impl<'a> RuleWords<'a> {
+    /// The rule at the start of `words`, and the words behind it. The option words may stand in any
+    /// order and case, each once; with `unit`, MS is one of them.
+    fn parse(
+        words: &'a [Argument],
+        mut unit: Option<&mut Unit>,
+    ) -> Result<(Self, &'a [Argument]), Error> {
+        let [limit, window, rest @ ..] = words else {
+            return Err(Error::Syntax);
+        };
+        let mut rest = rest;
+        let mut rule = Self {
+            limit,
+            window,
+            algorithm: None,
+            cost: None,
+        };
+        while let [word, after @ ..] = rest {
+            let repeated = if word.is(b"COST") {
+                let [cost, after @ ..] = after else {
+                    return Err(Error::Syntax);
+                };
+                rest = after;
+                rule.cost.replace(cost).is_some()
+            } else if word.is(b"BUCKET") {
+                let [capacity, after @ ..] = after else {
+                    return Err(Error::Syntax);
+                };
+                rest = after;
+                let bucket = AlgorithmWords::Bucket { capacity };
+                rule.algorithm.replace(bucket).is_some()
+            } else if word.is(b"FIXED") {
+                rest = after;
+                rule.algorithm.replace(AlgorithmWords::Fixed).is_some()
+            } else if word.is(b"SLIDING") {
+                rest = after;
+                rule.algorithm.replace(AlgorithmWords::Sliding).is_some()
+            } else if let Some(unit) = unit.as_deref_mut().filter(|_| word.is(b"MS")) {
+                rest = after;
+                std::mem::replace(unit, Unit::Milliseconds) == Unit::Milliseconds
             } else {
-                return Err(Error::Syntax);
+                break;
             };
             if repeated {
                 return Err(Error::Syntax);
             }
         }
-        Ok(options)
+        Ok((rule, rest))
+    }
+
+    /// The numbers, from left to right as the syntax names them.
+    fn reckon(&self, unit: Unit, now_ms: i64) -> Result<Rule, Error> {
+        let limit = integer(self.limit, 0, "limit")?;
+        let window_ms = integer(self.window, 1, "window")?
+            .checked_mul(unit.ms())
+            .ok_or(Error::Invalid("window"))?;
+        let algorithm = match self.algorithm {
+            None | Some(AlgorithmWords::Fixed) => Algorithm::Fixed,
+            Some(AlgorithmWords::Sliding) => Algorithm::Sliding,
+            Some(AlgorithmWords::Bucket { capacity }) => Algorithm::Bucket {
+                capacity: integer(capacity, 1, "capacity")?,
+            },
+        };
+        let cost = self.cost.map_or(Ok(1), |cost| integer(cost, 1, "cost"))?;
+        let rule = Rule {
+            algorithm,
+            limit,
+            window_ms,
+            cost,
+        };
+        rule.fits(now_ms).map_err(Error::Invalid)?;
+        Ok(rule)
     }
 }
 

@@ -2,7 +2,8 @@
 //! reply.
 
 pub(crate) mod args;
-pub(crate) mod hit;
+pub(crate) mod mhit;
+pub(crate) mod one;
 #[cfg(feature = "deliberate-panic")]
 pub(crate) mod panic;
 

@@ -4,120 +4,92 @@
 //! of the key, the end of the window is the key's expiry. Up to 2 x limit can pass within one
 //! window's length around a boundary; that is the algorithm's, not a fault.
 
-use super::{integer, Change, NotALimiter, Rule, Stored, Text, Verdict};
+use super::{full, integer, Action, Change, Held, Rule, State, Text, Verdict, Written};
 
-/// `live` is the limiter before the call, `None` when it is missing or its end has come.
-pub(super) fn hit(
-    live: Option<Stored<'_>>,
+pub(super) struct Counter(i64);
+
+impl State for Counter {
+    const NAME: &'static str = "FIXED";
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        integer(text).map(Self)
+    }
+
+    fn text(&self) -> Text {
+        Text::from_integer(self.0)
+    }
+}
+
+/// `held` is the limiter before the call, `None` when it is missing or its end has come.
+pub(super) fn decide(
+    held: Option<Held<Counter>>,
     rule: &Rule,
+    action: Action,
     now_ms: i64,
-) -> Result<(Verdict, Option<Change>), NotALimiter> {
-    let value = match live {
-        Some(stored) => integer(stored.text).ok_or(NotALimiter)?,
-        None => 0,
-    };
+) -> (Verdict, Option<Change>) {
+    let missing = held.is_none();
+    let (value, running_end_ms) = held.map_or((0, None), |held| (held.state.0, held.end_ms));
     let count = value.max(0);
 
     // A running window keeps its end. A new one gets it here, and so does one that lost it.
-    let running_end_ms = live.and_then(|stored| stored.end_ms);
     let end_ms = running_end_ms.unwrap_or_else(|| now_ms.saturating_add(rule.window_ms));
     let until_end_ms = end_ms.saturating_sub(now_ms);
 
-    let taken = count
+    let fitting = count
         .checked_add(rule.cost)
         .filter(|taken| *taken <= rule.limit);
-    let count_after = taken.unwrap_or(count);
-
-    let verdict = Verdict {
-        allowed: taken.is_some(),
-        limit: rule.limit,
-        remaining: rule.limit.saturating_sub(count_after).max(0),
-        retry_after_ms: match taken {
-            Some(_) => Some(0),
-            None if rule.cost > rule.limit => None,
-            None => Some(until_end_ms),
-        },
-        reset_after_ms: if count_after == 0 { 0 } else { until_end_ms },
+    let (count_after, written) = match (action, fitting) {
+        (Action::Hit, Some(taken)) => (taken, Written::CountedUp),
+        (Action::Refund, _) if count > 0 => {
+            (count.saturating_sub(rule.cost).max(0), Written::CountedDown)
+        }
+        _ => (count, Written::Kept),
     };
 
-    let leaked = live.is_some() && running_end_ms.is_none();
-    let change = match taken {
-        Some(taken) => Some(taken),
-        // The repair keeps the count as it stands, also a negative one.
-        None if leaked => Some(value),
-        None => None,
-    }
-    .map(|value| Change {
-        text: Text::from_integer(value),
+    let stands = Verdict {
+        remaining: rule.limit.saturating_sub(count_after).max(0),
+        reset_after_ms: if count_after == 0 { 0 } else { until_end_ms },
+        ..full(rule.limit)
+    };
+    let verdict = match (action, fitting) {
+        (Action::Hit | Action::Peek, None) => Verdict {
+            allowed: false,
+            retry_after_ms: (rule.cost <= rule.limit).then_some(until_end_ms),
+            ..stands
+        },
+        _ => stands,
+    };
+
+    let leaked = !missing && running_end_ms.is_none();
+    let value_after = match written {
+        // The repair keeps the value as it stands, also a negative one.
+        Written::Kept if leaked => value,
+        Written::Kept => return (verdict, None),
+        _ => count_after,
+    };
+    let change = Change::Store {
+        text: Counter(value_after).text(),
         end_ms,
-        taken: taken.is_some(),
-    });
-    Ok((verdict, change))
+        written,
+    };
+    (verdict, Some(change))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{hit, Algorithm};
+    use super::super::testing::{rule, verdict, Key, NOW_MS};
+    use super::super::{decide, Algorithm, Stored, Unfit};
     use super::*;
     use proptest::prelude::*;
 
-    const NOW_MS: i64 = 1_800_000_000_000;
-
-    fn rule(limit: i64, window_ms: i64, cost: i64) -> Rule {
-        Rule {
-            algorithm: Algorithm::Fixed,
-            limit,
-            window_ms,
-            cost,
-        }
-    }
-
-    /// A key of a made-up server: what it holds, and what a hit does to it.
-    #[derive(Clone, Default)]
-    struct Key(Option<(Vec<u8>, Option<i64>)>);
-
-    impl Key {
-        fn holding(text: &str, end_ms: Option<i64>) -> Self {
-            Key(Some((text.as_bytes().to_vec(), end_ms)))
-        }
-
-        fn hit(&mut self, rule: &Rule, now_ms: i64) -> Verdict {
-            let stored = self.0.as_ref().map(|(text, end_ms)| Stored {
-                text,
-                end_ms: *end_ms,
-            });
-            let (verdict, change) = hit(stored, rule, now_ms).expect("a limiter");
-            if let Some(change) = change {
-                self.0 = Some((change.text.to_vec(), Some(change.end_ms)));
-            }
-            verdict
-        }
-
-        fn text(&self) -> Option<&str> {
-            let (text, _) = self.0.as_ref()?;
-            Some(std::str::from_utf8(text).expect("a counter is printable"))
-        }
-
-        fn end_ms(&self) -> Option<i64> {
-            self.0.as_ref()?.1
-        }
-    }
-
-    fn verdict(fields: (bool, i64, i64, Option<i64>, i64)) -> Verdict {
-        let (allowed, limit, remaining, retry_after_ms, reset_after_ms) = fields;
-        Verdict {
-            allowed,
-            limit,
-            remaining,
-            retry_after_ms,
-            reset_after_ms,
-        }
+    fn fixed(limit: i64, window_ms: i64, cost: i64) -> Rule {
+        rule(Algorithm::Fixed, limit, window_ms, cost)
     }
 
     #[test]
     fn each_hit_takes_one_until_the_limit_and_the_next_is_refused() {
         let mut key = Key::default();
-        let rule = rule(3, 60_000, 1);
+        let rule = fixed(3, 60_000, 1);
         for (at_ms, want) in [
             (0, (true, 3, 2, Some(0), 60_000)),
             (10_000, (true, 3, 1, Some(0), 50_000)),
@@ -134,8 +106,8 @@ mod tests {
     #[test]
     fn a_running_window_is_never_moved_by_a_new_window_argument() {
         let mut key = Key::default();
-        key.hit(&rule(5, 1_000, 1), NOW_MS);
-        let longer = key.hit(&rule(5, 60_000, 1), NOW_MS + 1);
+        key.hit(&fixed(5, 1_000, 1), NOW_MS);
+        let longer = key.hit(&fixed(5, 60_000, 1), NOW_MS + 1);
         assert_eq!(longer, verdict((true, 5, 3, Some(0), 999)));
         assert_eq!(key.end_ms(), Some(NOW_MS + 1_000));
     }
@@ -146,7 +118,8 @@ mod tests {
             text: b"8",
             end_ms: Some(NOW_MS + 500),
         };
-        let (answer, change) = hit(Some(stored), &rule(10, 1_000, 3), NOW_MS).unwrap();
+        let (answer, change) =
+            decide(Some(stored), &fixed(10, 1_000, 3), Action::Hit, NOW_MS).unwrap();
         assert_eq!(answer, verdict((false, 10, 2, Some(500), 500)));
         assert_eq!(change, None);
     }
@@ -155,7 +128,7 @@ mod tests {
     fn a_cost_that_fits_exactly_is_allowed() {
         let mut key = Key::holding("8", Some(NOW_MS + 500));
         assert_eq!(
-            key.hit(&rule(10, 1_000, 2), NOW_MS),
+            key.hit(&fixed(10, 1_000, 2), NOW_MS),
             verdict((true, 10, 0, Some(0), 500))
         );
         assert_eq!(key.text(), Some("10"));
@@ -165,11 +138,11 @@ mod tests {
     fn a_cost_above_the_limit_never_passes_and_makes_no_key() {
         let mut key = Key::default();
         assert_eq!(
-            key.hit(&rule(10, 1_000, 11), NOW_MS),
+            key.hit(&fixed(10, 1_000, 11), NOW_MS),
             verdict((false, 10, 10, None, 0))
         );
         assert_eq!(
-            key.hit(&rule(0, 1_000, 1), NOW_MS),
+            key.hit(&fixed(0, 1_000, 1), NOW_MS),
             verdict((false, 0, 0, None, 0))
         );
         assert_eq!(key.text(), None);
@@ -196,7 +169,7 @@ mod tests {
             ),
         ] {
             let mut key = Key::holding(text, None);
-            let answer = key.hit(&rule(limit, 1_000, cost), NOW_MS);
+            let answer = key.hit(&fixed(limit, 1_000, cost), NOW_MS);
             assert_eq!(answer, verdict(want), "{text} {limit} {cost}");
             assert_eq!(key.text(), Some(after), "{text} {limit} {cost}");
             assert_eq!(key.end_ms(), Some(NOW_MS + 1_000), "{text} {limit} {cost}");
@@ -206,10 +179,15 @@ mod tests {
     #[test]
     fn a_repair_is_told_apart_from_a_hit() {
         let leaked = |text| Some(Stored { text, end_ms: None });
-        let (_, taken) = hit(leaked(b"5"), &rule(10, 1_000, 1), NOW_MS).unwrap();
-        let (_, repaired) = hit(leaked(b"10"), &rule(10, 1_000, 1), NOW_MS).unwrap();
-        assert_eq!(taken.map(|change| change.taken), Some(true));
-        assert_eq!(repaired.map(|change| change.taken), Some(false));
+        let (_, taken) = decide(leaked(b"5"), &fixed(10, 1_000, 1), Action::Hit, NOW_MS).unwrap();
+        let (_, repaired) =
+            decide(leaked(b"10"), &fixed(10, 1_000, 1), Action::Hit, NOW_MS).unwrap();
+        let written = |change: Option<Change>| match change {
+            Some(Change::Store { written, .. }) => Some(written),
+            _ => None,
+        };
+        assert_eq!(written(taken), Some(Written::CountedUp));
+        assert_eq!(written(repaired), Some(Written::Kept));
     }
 
     #[test]
@@ -218,7 +196,7 @@ mod tests {
             for end_ms in [NOW_MS, NOW_MS - 1, 0, -1, i64::MIN] {
                 let mut key = Key::holding(text, Some(end_ms));
                 assert_eq!(
-                    key.hit(&rule(10, 1_000, 1), NOW_MS),
+                    key.hit(&fixed(10, 1_000, 1), NOW_MS),
                     verdict((true, 10, 9, Some(0), 1_000))
                 );
                 assert_eq!(key.text(), Some("1"));
@@ -227,7 +205,7 @@ mod tests {
         }
         let mut key = Key::holding("10", Some(NOW_MS + 1));
         assert_eq!(
-            key.hit(&rule(10, 1_000, 1), NOW_MS),
+            key.hit(&fixed(10, 1_000, 1), NOW_MS),
             verdict((false, 10, 0, Some(1), 1))
         );
     }
@@ -241,8 +219,8 @@ mod tests {
                     end_ms,
                 };
                 assert_eq!(
-                    hit(Some(stored), &rule(10, 1_000, 1), NOW_MS),
-                    Err(NotALimiter),
+                    decide(Some(stored), &fixed(10, 1_000, 1), Action::Hit, NOW_MS),
+                    Err(Unfit::NotALimiter),
                     "{text:?}"
                 );
             }
@@ -252,18 +230,69 @@ mod tests {
     #[test]
     fn numbers_up_to_the_last_one_work_or_refuse() {
         let mut key = Key::default();
-        let first = key.hit(&rule(i64::MAX, 1, i64::MAX - 1), NOW_MS);
+        let first = key.hit(&fixed(i64::MAX, 1, i64::MAX - 1), NOW_MS);
         assert_eq!(first, verdict((true, i64::MAX, 1, Some(0), 1)));
-        let second = key.hit(&rule(i64::MAX, 1, 2), NOW_MS);
+        let second = key.hit(&fixed(i64::MAX, 1, 2), NOW_MS);
         assert_eq!(second, verdict((false, i64::MAX, 1, Some(1), 1)));
-        let third = key.hit(&rule(i64::MAX, 1, 1), NOW_MS);
+        let third = key.hit(&fixed(i64::MAX, 1, 1), NOW_MS);
         assert_eq!(third, verdict((true, i64::MAX, 0, Some(0), 1)));
         assert_eq!(key.text(), Some("9223372036854775807"));
 
         let mut endless = Key::default();
-        let all_time = endless.hit(&rule(1, i64::MAX - NOW_MS, 1), NOW_MS);
+        let all_time = endless.hit(&fixed(1, i64::MAX - NOW_MS, 1), NOW_MS);
         assert_eq!(all_time, verdict((true, 1, 0, Some(0), i64::MAX - NOW_MS)));
         assert_eq!(endless.end_ms(), Some(i64::MAX));
+    }
+
+    #[test]
+    fn a_peek_tells_what_a_hit_would_be_answered_and_takes_nothing() {
+        let key = Key::holding("8", Some(NOW_MS + 500));
+        let want = (true, 10, 2, Some(0), 500);
+        assert_eq!(key.peek(&fixed(10, 1_000, 2), NOW_MS), verdict(want));
+        let want = (false, 10, 2, Some(500), 500);
+        assert_eq!(key.peek(&fixed(10, 1_000, 3), NOW_MS), verdict(want));
+        let want = (false, 10, 2, None, 500);
+        assert_eq!(key.peek(&fixed(10, 1_000, 11), NOW_MS), verdict(want));
+        let full = verdict((true, 10, 10, Some(0), 0));
+        assert_eq!(key.peek(&fixed(10, 1_000, 10), NOW_MS + 500), full);
+        assert_eq!(Key::default().peek(&fixed(10, 1_000, 1), NOW_MS), full);
+        // Without an expiry: what the repair would give.
+        let leaked = Key::holding("8", None);
+        let want = (false, 5, 0, Some(1_000), 1_000);
+        assert_eq!(leaked.peek(&fixed(5, 1_000, 1), NOW_MS), verdict(want));
+    }
+
+    #[test]
+    fn a_refund_gives_back_as_far_as_empty_and_never_moves_the_end() {
+        let mut key = Key::holding("8", Some(NOW_MS + 500));
+        let some = key.refund(&fixed(10, 1_000, 3), NOW_MS);
+        assert_eq!(some, verdict((true, 10, 5, Some(0), 500)));
+        let rest = key.refund(&fixed(10, 1_000, 100), NOW_MS);
+        assert_eq!(rest, verdict((true, 10, 10, Some(0), 0)));
+        assert_eq!((key.text(), key.end_ms()), (Some("0"), Some(NOW_MS + 500)));
+        let before = key.clone();
+        assert_eq!(key.refund(&fixed(10, 1_000, 1), NOW_MS), rest);
+        assert_eq!(key, before);
+        // The next hit goes on in the same window.
+        key.hit(&fixed(10, 9_000, 1), NOW_MS + 1);
+        assert_eq!((key.text(), key.end_ms()), (Some("1"), Some(NOW_MS + 500)));
+
+        let mut missing = Key::default();
+        assert_eq!(missing.refund(&fixed(10, 1_000, 3), NOW_MS), rest);
+        assert_eq!(missing, Key::default());
+        let mut over = Key::holding("8", Some(NOW_MS));
+        assert_eq!(over.refund(&fixed(10, 1_000, 3), NOW_MS), rest);
+        assert_eq!(over.text(), Some("8"));
+    }
+
+    #[test]
+    fn a_refund_repairs_too() {
+        for (text, cost, after) in [("8", 3, "5"), ("8", 9, "0"), ("0", 1, "0"), ("-4", 1, "-4")] {
+            let mut key = Key::holding(text, None);
+            assert!(key.refund(&fixed(10, 1_000, cost), NOW_MS).allowed);
+            assert_eq!(key.text(), Some(after));
+            assert_eq!(key.end_ms(), Some(NOW_MS + 1_000));
+        }
     }
 
     /// The naive model: every admitted hit, with its window. It knows nothing of counters and ends.
@@ -319,7 +348,7 @@ mod tests {
             let mut admitted: Vec<(i64, i64)> = Vec::new();
             for (step_ms, cost) in calls {
                 now_ms += step_ms;
-                let rule = rule(limit, window_ms, cost);
+                let rule = fixed(limit, window_ms, cost);
                 let before = key.clone();
                 let answer = key.hit(&rule, now_ms);
 
@@ -329,7 +358,7 @@ mod tests {
                 if answer.allowed {
                     admitted.push((now_ms, cost));
                 } else {
-                    prop_assert_eq!(&key.0, &before.0);
+                    prop_assert_eq!(&key, &before);
                 }
                 let in_window: i64 = admitted
                     .iter()
@@ -348,7 +377,7 @@ mod tests {
             cost in 1..20_i64,
         ) {
             let mut key = Key::holding(&count.to_string(), until_end_ms.map(|ms| NOW_MS + ms));
-            let rule = rule(limit, 700, cost);
+            let rule = fixed(limit, 700, cost);
             let answer = key.hit(&rule, NOW_MS);
             match answer.retry_after_ms {
                 Some(0) => prop_assert!(answer.allowed),
@@ -371,9 +400,9 @@ mod tests {
             limit in 1..20_i64,
         ) {
             let mut key = Key::holding(&count.to_string(), until_end_ms.map(|ms| NOW_MS + ms));
-            let answer = key.hit(&rule(limit, 700, 1), NOW_MS);
+            let answer = key.hit(&fixed(limit, 700, 1), NOW_MS);
             // A call for all of the limit passes exactly when the limiter is full.
-            let full = |at_ms| key.clone().hit(&rule(limit, 700, limit), at_ms).allowed;
+            let full = |at_ms| key.clone().hit(&fixed(limit, 700, limit), at_ms).allowed;
             prop_assert!(full(NOW_MS + answer.reset_after_ms));
             prop_assert!(!full(NOW_MS + answer.reset_after_ms - 1));
         }
@@ -390,7 +419,7 @@ mod tests {
         ) {
             let text = value.to_string();
             let stored = (!missing).then_some(Stored { text: text.as_bytes(), end_ms });
-            let (answer, change) = hit(stored, &rule(limit, window_ms, cost), now_ms).unwrap();
+            let (answer, change) = decide(stored, &fixed(limit, window_ms, cost), Action::Hit, now_ms).unwrap();
 
             prop_assert!(answer.remaining >= 0);
             prop_assert!(!answer.allowed || answer.retry_after_ms == Some(0));
@@ -405,12 +434,12 @@ mod tests {
                 answer.allowed,
                 i128::from(count) + i128::from(cost) <= i128::from(limit)
             );
-            if let Some(change) = &change {
+            if let Some(Change::Store { end_ms: after, written, .. }) = &change {
                 if live && end_ms.is_some() {
-                    prop_assert_eq!(Some(change.end_ms), end_ms);
+                    prop_assert_eq!(Some(*after), end_ms);
                 }
-                prop_assert_eq!(change.taken, answer.allowed);
-                prop_assert!(change.taken || (live && end_ms.is_none()));
+                prop_assert_eq!(*written == Written::CountedUp, answer.allowed);
+                prop_assert!(answer.allowed || (live && end_ms.is_none()));
             }
             // Whatever the verdict: a limiter that stands has an end.
             prop_assert!(change.is_some() || !live || end_ms.is_some());

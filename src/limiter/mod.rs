@@ -3,27 +3,46 @@
 //! Nothing at or below this module knows the server, so every timing rule is tested with a made-up
 //! clock. Every function is total: any 64-bit input gives an answer, without overflow or panic.
 
+mod bucket;
 mod fixed;
+mod sliding;
+#[cfg(test)]
+mod testing;
 
+use std::fmt;
+use std::io::Write;
 use std::ops::Deref;
 
 /// What a call asks for.
 ///
-/// The command line's reader admits `limit >= 0`, `window_ms >= 1`, `cost >= 1` and a `window_ms`
-/// for which `now_ms + window_ms` fits; the functions here are total all the same.
+/// The command line's reader admits `limit >= 0`, `window_ms >= 1`, `cost >= 1`, a capacity of at
+/// least 1 and what [`Rule::fits`]; the functions here are total all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) algorithm: Algorithm,
-    /// How much a window grants; 0 refuses everything.
+    /// How much a window grants, or a bucket refills in a window; 0 refuses everything.
     pub(crate) limit: i64,
     pub(crate) window_ms: i64,
-    /// What this call takes.
+    /// What this call takes, or gives back.
     pub(crate) cost: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     Fixed,
+    Sliding,
+    Bucket { capacity: i64 },
+}
+
+/// What a call wants of the limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Take the cost, if it fits.
+    Hit,
+    /// Tell what a hit would be answered, with what remains as it stands.
+    Peek,
+    /// Give the cost back.
+    Refund,
 }
 
 /// What the server holds at the key: a plain string, and when it ends.
@@ -52,48 +71,151 @@ pub(crate) struct Verdict {
 ///
 /// A call that changes nothing has none: that is how a refusal writes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) text: Text,
-    /// Unix time. There is no limiter without an end, so this is not optional.
-    pub(crate) end_ms: i64,
-    /// The call took its cost; otherwise the change is a repair alone.
-    pub(crate) taken: bool,
+pub(crate) enum Change {
+    Store {
+        text: Text,
+        /// Unix time. There is no limiter without an end, so this is not optional.
+        end_ms: i64,
+        written: Written,
+    },
+    Delete,
 }
 
-/// The stored text is no limiter.
+/// How the text of a change came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotALimiter;
+pub(crate) enum Written {
+    /// It is what it was; only the end is new.
+    Kept,
+    /// A counter counted up.
+    CountedUp,
+    /// A counter counted down.
+    CountedDown,
+    /// A state took the place of another.
+    Replaced,
+}
 
-/// Takes `rule.cost` from the limiter, or refuses.
+/// Why the stored text is no limiter of the rule's algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    NotALimiter,
+    /// It is the limiter of another algorithm, of this name.
+    Other(&'static str),
+}
+
+/// Answers a call, and tells what the key has to hold from now on, if that is another thing.
 ///
 /// # Errors
 ///
-/// [`NotALimiter`] when the key holds a text that is none.
-pub(crate) fn hit(
+/// [`Unfit`] when the key holds a text that is no limiter of the rule's algorithm.
+pub(crate) fn decide(
     stored: Option<Stored<'_>>,
     rule: &Rule,
+    action: Action,
     now_ms: i64,
-) -> Result<(Verdict, Option<Change>), NotALimiter> {
+) -> Result<(Verdict, Option<Change>), Unfit> {
     // The server drops a key only at now > end, and inside MULTI by an older clock. A limiter
     // whose end has come is missing, whatever the server says of the key: else a refusal would
     // answer "retry after 0".
     let live = stored.filter(|stored| stored.end_ms.is_none_or(|end_ms| end_ms > now_ms));
-    match rule.algorithm {
-        Algorithm::Fixed => fixed::hit(live, rule, now_ms),
+    Ok(match rule.algorithm {
+        Algorithm::Fixed => fixed::decide(read(live)?, rule, action, now_ms),
+        Algorithm::Sliding => sliding::decide(read(live)?, rule, action, now_ms),
+        Algorithm::Bucket { capacity } => {
+            bucket::decide(read(live)?, rule, capacity, action, now_ms)
+        }
+    })
+}
+
+impl Rule {
+    /// Whether every end that a limiter of this rule can have is a time that there is: Unix time
+    /// in 63 bits. The error is the name of the argument that is too large.
+    pub(crate) fn fits(&self, now_ms: i64) -> Result<(), &'static str> {
+        let until_last_ms = i128::from(i64::MAX).saturating_sub(now_ms.into());
+        let window_ms = i128::from(self.window_ms);
+        let (longest_ms, argument) = match self.algorithm {
+            Algorithm::Fixed => (window_ms, "window"),
+            Algorithm::Sliding => (window_ms.saturating_mul(2), "window"),
+            _ if window_ms > until_last_ms => (window_ms, "window"),
+            Algorithm::Bucket { capacity } => (
+                bucket::time_to_fill_ms(self.limit, capacity, self.window_ms),
+                "capacity",
+            ),
+        };
+        if longest_ms <= until_last_ms {
+            Ok(())
+        } else {
+            Err(argument)
+        }
     }
 }
 
+/// The state of one algorithm, as a text and back.
+trait State: Sized {
+    /// As an error names it.
+    const NAME: &'static str;
+
+    fn parse(text: &[u8]) -> Option<Self>;
+
+    fn text(&self) -> Text;
+}
+
+/// A limiter that is there, with its state read.
+struct Held<S> {
+    state: S,
+    /// `None` if it lost its expiry.
+    end_ms: Option<i64>,
+}
+
+fn read<S: State>(live: Option<Stored<'_>>) -> Result<Option<Held<S>>, Unfit> {
+    let Some(stored) = live else {
+        return Ok(None);
+    };
+    match S::parse(stored.text) {
+        Some(state) => Ok(Some(Held {
+            state,
+            end_ms: stored.end_ms,
+        })),
+        None => Err(name_of(stored.text).map_or(Unfit::NotALimiter, Unfit::Other)),
+    }
+}
+
+/// The name of the algorithm that a text is a limiter of.
+fn name_of(text: &[u8]) -> Option<&'static str> {
+    fn name<S: State>(text: &[u8]) -> Option<&'static str> {
+        S::parse(text).map(|_| S::NAME)
+    }
+    name::<fixed::Counter>(text)
+        .or_else(|| name::<sliding::Windows>(text))
+        .or_else(|| name::<bucket::Debt>(text))
+}
+
+/// The verdict on a call that finds the limiter full, or leaves it so.
+fn full(holds: i64) -> Verdict {
+    Verdict {
+        allowed: true,
+        limit: holds,
+        remaining: holds.max(0),
+        retry_after_ms: Some(0),
+        reset_after_ms: 0,
+    }
+}
+
+/// A time that lies `wait` after `now_ms`, as far as there is one.
+fn clamp_ms(ms: i128) -> i64 {
+    i64::try_from(ms).unwrap_or(if ms < 0 { i64::MIN } else { i64::MAX })
+}
+
 /// A short text on the stack: what a key holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Text {
-    /// The text is the end of it.
     bytes: [u8; Text::CAPACITY],
     start: usize,
+    end: usize,
 }
 
 impl Text {
-    /// The longest integer, `-9223372036854775808`.
-    pub(crate) const CAPACITY: usize = 20;
+    /// The longest is a bucket's: a debt of 38 digits and two numbers of 19, with their marks.
+    pub(crate) const CAPACITY: usize = 80;
 
     /// The digits are made here because every hit needs two numbers as text: the standard
     /// library's formatting takes four times as long.
@@ -115,7 +237,24 @@ impl Text {
                 *sign = b'-';
             }
         }
-        Self { bytes, start }
+        Self {
+            bytes,
+            start,
+            end: Self::CAPACITY,
+        }
+    }
+
+    /// What doesn't fit is cut off; nothing that is stored is that long.
+    fn format(arguments: fmt::Arguments<'_>) -> Self {
+        let mut bytes = [0; Self::CAPACITY];
+        let mut rest = bytes.as_mut_slice();
+        let _ = rest.write_fmt(arguments);
+        let end = Self::CAPACITY.saturating_sub(rest.len());
+        Self {
+            bytes,
+            start: 0,
+            end,
+        }
     }
 }
 
@@ -123,18 +262,51 @@ impl Deref for Text {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.bytes.get(self.start..).unwrap_or_default()
+        self.bytes.get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Text {}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.escape_ascii())
     }
 }
 
 /// Reads an integer as strictly as the server's INCR: no sign +, no blanks, no leading zeros.
 fn integer(text: &[u8]) -> Option<i64> {
-    if text.len() > Text::CAPACITY {
+    const LONGEST: usize = "-9223372036854775808".len();
+    if text.len() > LONGEST {
         return None;
     }
+    canonical(text)?.parse().ok()
+}
+
+/// The parts of a state's text: a mark, then numbers that are not negative, each behind a colon.
+fn numbers<const N: usize>(text: &[u8], mark: u8) -> Option<[u128; N]> {
+    let mut parts = text.split(|byte| *byte == b':');
+    if text.len() > Text::CAPACITY || parts.next()? != [mark] {
+        return None;
+    }
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = canonical(parts.next()?)?.parse().ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// A number as it is written here: at most a sign -, and no leading zeros.
+fn canonical(text: &[u8]) -> Option<&str> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     match (text, digits) {
-        (b"0", _) | (_, [b'1'..=b'9', ..]) => std::str::from_utf8(text).ok()?.parse().ok(),
+        (b"0", _) | (_, [b'1'..=b'9', ..]) => std::str::from_utf8(text).ok(),
         _ => None,
     }
 }
@@ -180,6 +352,174 @@ mod tests {
         }
         assert_eq!(integer(&[0xff; 512]), None);
         assert_eq!(integer(&[b'1'; 512]), None);
+    }
+
+    #[test]
+    fn a_state_is_read_strictly() {
+        assert_eq!(numbers(b"s:1:2:3", b's'), Some([1, 2, 3]));
+        for text in [
+            "",
+            "s",
+            "s:",
+            "s:1:2",
+            "s:1:2:",
+            "s:1:2:3:",
+            "s:1:2:3:4",
+            "s:01:2:3",
+            "s:-1:2:3",
+            "s:1:2:3 ",
+            " s:1:2:3",
+            "s:1::3",
+            "s:1:2:x",
+            "S:1:2:3",
+            "ss:1:2:3",
+            "b:1:2:3",
+            "s:1:2:340282366920938463463374607431768211456",
+        ] {
+            assert_eq!(numbers::<3>(text.as_bytes(), b's'), None, "{text}");
+        }
+        assert_eq!(numbers::<3>(&[b'1'; 4096], b's'), None);
+    }
+
+    #[test]
+    fn a_limiter_met_by_another_algorithm_is_told_by_name() {
+        let bucket = Algorithm::Bucket { capacity: 5 };
+        for (text, name, others) in [
+            ("7", "FIXED", [Algorithm::Sliding, bucket]),
+            ("s:1:2:3", "SLIDING", [Algorithm::Fixed, bucket]),
+            ("b:1:2:3", "BUCKET", [Algorithm::Fixed, Algorithm::Sliding]),
+        ] {
+            for algorithm in others {
+                for action in [Action::Hit, Action::Peek, Action::Refund] {
+                    let stored = Stored {
+                        text: text.as_bytes(),
+                        end_ms: None,
+                    };
+                    let rule = testing::rule(algorithm, 5, 1_000, 1);
+                    let answer = decide(Some(stored), &rule, action, 5);
+                    assert_eq!(answer, Err(Unfit::Other(name)), "{text} {algorithm:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_mangled_state_is_no_limiter() {
+        for text in [
+            "s:1:2",
+            "s:9223372036854775808:2:3",
+            "s:1:9223372036854775808:3",
+            "s:1:2:9223372036854775808",
+            "b:1:2:0",
+            "b:1:9223372036854775808:3",
+            "b:1:2:9223372036854775808",
+            "x:1:2:3",
+            "",
+        ] {
+            let bucket = Algorithm::Bucket { capacity: 5 };
+            for algorithm in [Algorithm::Fixed, Algorithm::Sliding, bucket] {
+                let stored = Stored {
+                    text: text.as_bytes(),
+                    end_ms: None,
+                };
+                let rule = testing::rule(algorithm, 5, 1_000, 1);
+                let answer = decide(Some(stored), &rule, Action::Hit, 5);
+                assert_eq!(answer, Err(Unfit::NotALimiter), "{text} {algorithm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_fits_as_far_as_its_ends_are_times() {
+        let now_ms = testing::NOW_MS;
+        let most = i64::MAX - now_ms;
+        let fits = |algorithm, limit, window_ms| {
+            testing::rule(algorithm, limit, window_ms, 1).fits(now_ms)
+        };
+        assert_eq!(fits(Algorithm::Fixed, 1, most), Ok(()));
+        assert_eq!(fits(Algorithm::Fixed, 1, most + 1), Err("window"));
+        assert_eq!(fits(Algorithm::Sliding, 1, most / 2), Ok(()));
+        assert_eq!(fits(Algorithm::Sliding, 1, most / 2 + 1), Err("window"));
+        let bucket = |capacity| Algorithm::Bucket { capacity };
+        assert_eq!(fits(bucket(1), 1, most), Ok(()));
+        assert_eq!(fits(bucket(2), 1, most), Err("capacity"));
+        assert_eq!(fits(bucket(2), 2, most), Ok(()));
+        assert_eq!(fits(bucket(1), 1, most + 1), Err("window"));
+        assert_eq!(fits(bucket(i64::MAX), 0, most), Ok(()));
+        assert_eq!(fits(bucket(i64::MAX), i64::MAX, most), Ok(()));
+        assert_eq!(fits(bucket(i64::MAX), 1, 1_000), Err("capacity"));
+    }
+
+    fn any_number() -> impl Strategy<Value = i64> {
+        let edges = vec![i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
+        prop_oneof![any::<i64>(), prop::sample::select(edges), -3..20_i64]
+    }
+
+    fn any_text() -> impl Strategy<Value = String> {
+        let parts = prop_oneof![
+            any::<u128>(),
+            prop::sample::select(vec![0, 1, u128::MAX, i64::MAX as u128]),
+            0..100_u128,
+        ];
+        prop_oneof![
+            any_number().prop_map(|value| value.to_string()),
+            (any_number(), any_number(), any_number())
+                .prop_map(|(previous, current, start)| format!("s:{previous}:{current}:{start}")),
+            (parts, any_number(), any_number())
+                .prop_map(|(parts, at, window)| format!("b:{parts}:{at}:{window}")),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Whatever is stored and asked: an answer that keeps the promises, or an error.
+        #[test]
+        fn any_state_and_any_call_have_an_answer(
+            text in prop::option::of(any_text()),
+            end_ms in prop::option::of(any_number()),
+            algorithm in prop_oneof![
+                Just(Algorithm::Fixed),
+                Just(Algorithm::Sliding),
+                any_number().prop_map(|capacity| Algorithm::Bucket { capacity }),
+            ],
+            action in prop::sample::select(vec![Action::Hit, Action::Peek, Action::Refund]),
+            (limit, window_ms, cost) in (any_number(), any_number(), any_number()),
+            now_ms in any_number(),
+        ) {
+            let stored = text.as_ref().map(|text| Stored { text: text.as_bytes(), end_ms });
+            let rule = testing::rule(algorithm, limit, window_ms, cost);
+            let Ok((verdict, change)) = decide(stored, &rule, action, now_ms) else {
+                return Ok(());
+            };
+            prop_assert!(verdict.remaining >= 0);
+            let capacity_is_possible =
+                !matches!(algorithm, Algorithm::Bucket { capacity } if capacity < 1);
+            let is_possible = limit >= 0 && window_ms >= 1 && cost >= 1 && now_ms >= 0
+                && capacity_is_possible && rule.fits(now_ms).is_ok();
+            if !is_possible {
+                return Ok(());
+            }
+            prop_assert_eq!(verdict.allowed, verdict.retry_after_ms == Some(0));
+            prop_assert!(verdict.retry_after_ms.is_none_or(|retry_ms| retry_ms >= 0));
+            prop_assert!(verdict.reset_after_ms >= 0);
+            prop_assert!(verdict.remaining <= verdict.limit);
+            if action == Action::Refund {
+                prop_assert!(verdict.allowed);
+            }
+            if action == Action::Hit && verdict.allowed {
+                prop_assert!(change.is_some());
+            }
+            if let Some(Change::Store { end_ms, text, .. }) = &change {
+                prop_assert!(*end_ms > now_ms, "{}", end_ms);
+                // What is written can be read again, by the same algorithm.
+                let stored = Stored { text, end_ms: Some(*end_ms) };
+                prop_assert!(decide(Some(stored), &rule, Action::Peek, now_ms).is_ok());
+            }
+            // After the call no limiter stands without an end.
+            let live = stored.is_some_and(|s| s.end_ms.is_none_or(|end_ms| end_ms > now_ms));
+            prop_assert!(change.is_some() || !live || end_ms.is_some());
+        }
     }
 
     proptest! {

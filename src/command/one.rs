@@ -1,0 +1,65 @@
+//! The commands about one limiter.
+//!
+//! ```text
+//! RL.HIT    key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
+//! RL.PEEK   key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
+//! RL.REFUND key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
+//! ```
+
+use std::ffi::CStr;
+
+use redis_module::Context;
+
+use super::args::Call;
+use super::Handler;
+use crate::api::{self, Argument, Mode};
+use crate::errors::Error;
+use crate::key::LimiterKey;
+use crate::limiter::{self, Action};
+use crate::reply;
+
+pub(crate) struct Hit;
+pub(crate) struct Peek;
+pub(crate) struct Refund;
+
+impl Handler for Hit {
+    const NAME: &'static CStr = c"rl.hit";
+
+    fn run(ctx: &Context, args: &[Argument]) -> Result<(), Error> {
+        answer(ctx, args, Action::Hit)
+    }
+}
+
+impl Handler for Peek {
+    const NAME: &'static CStr = c"rl.peek";
+
+    fn run(ctx: &Context, args: &[Argument]) -> Result<(), Error> {
+        answer(ctx, args, Action::Peek)
+    }
+}
+
+impl Handler for Refund {
+    const NAME: &'static CStr = c"rl.refund";
+
+    fn run(ctx: &Context, args: &[Argument]) -> Result<(), Error> {
+        answer(ctx, args, Action::Refund)
+    }
+}
+
+fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error> {
+    let now_ms = api::now_ms();
+    let call = Call::parse(args, now_ms)?;
+    let mode = match action {
+        Action::Peek => Mode::Read,
+        Action::Hit | Action::Refund => Mode::ReadAndWrite,
+    };
+    let mut key = LimiterKey::open(ctx, call.key, mode)?;
+    let (verdict, change) = limiter::decide(key.stored(), &call.rule, action, now_ms)?;
+    // A peek leaves also a repair to the next hit.
+    if let Some(change) = change.filter(|_| mode == Mode::ReadAndWrite) {
+        key.store(&change)?;
+    }
+    key.close().send();
+    reply::verdict(ctx, &verdict, call.unit);
+    Ok(())
+}
