@@ -8,14 +8,19 @@ use crate::api::{self, Argument, Held, Mode};
 use crate::errors::Error;
 use crate::limiter::{Change, Stored, Text, Written};
 
+/// Room for what a key holds: for one byte more than any limiter's text has, so that a longer one is
+/// seen to be none.
+pub(crate) type Room = [u8; Text::CAPACITY + 1];
+
+/// An empty one.
+pub(crate) const ROOM: Room = [0; Text::CAPACITY + 1];
+
 /// The key of a limiter, open until it is closed or goes out of scope.
 pub(crate) struct LimiterKey<'a> {
     ctx: &'a Context,
     name: &'a Argument,
     key: api::Key<'a>,
     end_ms: Option<i64>,
-    /// One byte more than any limiter's text, so that a longer one is seen to be none.
-    room: [u8; Text::CAPACITY + 1],
     events: Events<'a>,
 }
 
@@ -35,7 +40,6 @@ impl<'a> LimiterKey<'a> {
             name,
             key,
             end_ms,
-            room: [0; Text::CAPACITY + 1],
             events: Events {
                 ctx,
                 name,
@@ -45,10 +49,11 @@ impl<'a> LimiterKey<'a> {
         })
     }
 
-    /// What the key holds now; `None` if it is missing.
-    pub(crate) fn stored(&mut self) -> Option<Stored<'_>> {
+    /// What the key holds now, copied into `room`; `None` if it is missing.
+    pub(crate) fn stored<'b>(&mut self, room: &'b mut Room) -> Option<Stored<'b>> {
         // An empty string is a text, and no limiter: not the same as a missing key.
-        self.key.read(&mut self.room).map(|text| Stored {
+        let text = self.key.read(room)?;
+        Some(Stored {
             text,
             end_ms: self.end_ms,
         })

@@ -10,7 +10,7 @@ use super::args::{many_keys, ManyCall};
 use super::Handler;
 use crate::api::{self, Argument, Mode};
 use crate::errors::Error;
-use crate::key::LimiterKey;
+use crate::key::{LimiterKey, ROOM};
 use crate::limiter::{self, Action};
 use crate::reply;
 
@@ -37,16 +37,19 @@ impl Handler for Mhit {
             .collect::<Result<Vec<_>, _>>()?;
 
         // Decide all ...
+        let mut room = ROOM;
         let mut decisions = Vec::with_capacity(keys.len());
         for (key, rule) in keys.iter_mut().zip(&call.rules) {
-            decisions.push(limiter::decide(key.stored(), rule, Action::Hit, now_ms)?);
+            let stored = key.stored(&mut room);
+            decisions.push(limiter::decide(stored, rule, Action::Hit, now_ms)?);
         }
         // ... and if one refuses, nobody takes: those that would have are only looked at.
         if decisions.iter().any(|(verdict, _)| !verdict.allowed) {
             let limiters = keys.iter_mut().zip(&call.rules).zip(&mut decisions);
             for ((key, rule), decision) in limiters {
                 if decision.0.allowed {
-                    *decision = limiter::decide(key.stored(), rule, Action::Peek, now_ms)?;
+                    let stored = key.stored(&mut room);
+                    *decision = limiter::decide(stored, rule, Action::Peek, now_ms)?;
                 }
             }
         }

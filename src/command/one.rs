@@ -14,7 +14,7 @@ use super::args::Call;
 use super::Handler;
 use crate::api::{self, Argument, Mode};
 use crate::errors::Error;
-use crate::key::LimiterKey;
+use crate::key::{LimiterKey, ROOM};
 use crate::limiter::{self, Action};
 use crate::reply;
 
@@ -54,7 +54,7 @@ fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error>
         Action::Hit | Action::Refund => Mode::ReadAndWrite,
     };
     let mut key = LimiterKey::open(ctx, call.key, mode)?;
-    let (verdict, change) = limiter::decide(key.stored(), &call.rule, action, now_ms)?;
+    let (verdict, change) = limiter::decide(key.stored(&mut { ROOM }), &call.rule, action, now_ms)?;
     // A peek leaves also a repair to the next hit.
     if let Some(change) = change.filter(|_| mode == Mode::ReadAndWrite) {
         key.store(&change)?;

@@ -8,7 +8,9 @@
 //! Exact integers: a debt is counted in parts of a token of which a token has `window_ms`, so each
 //! millisecond refills `limit` of them, and nothing is ever rounded, but when the window changes.
 
-use super::{clamp_ms, full, numbers, Action, Change, Held, Rule, State, Text, Verdict, Written};
+use super::{
+    clamp_ms, full, numbers, unsigned, Action, Change, Held, Rule, State, Text, Verdict, Written,
+};
 
 /// What is owed to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +36,9 @@ impl State for Debt {
     }
 
     fn text(&self) -> Text {
-        Text::format(format_args!(
-            "b:{}:{}:{}",
-            self.parts, self.at_ms, self.window_ms
-        ))
+        let numbers = [self.parts, unsigned(self.at_ms), unsigned(self.window_ms)];
+        Text::from_numbers(b'b', &numbers)
     }
-}
-
-/// A number of the command line, which is never negative there.
-fn unsigned(value: i64) -> u128 {
-    u128::try_from(value).unwrap_or(0)
 }
 
 /// How long an empty bucket takes to be full, rounded up; 0 if it never refills.

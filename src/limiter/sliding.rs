@@ -13,7 +13,9 @@
 //! taken to be of windows of the new length. (What was taken under the old one can still go away
 //! by the old end: that is the key's expiry.)
 
-use super::{clamp_ms, full, numbers, Action, Change, Held, Rule, State, Text, Verdict, Written};
+use super::{
+    clamp_ms, full, numbers, unsigned, Action, Change, Held, Rule, State, Text, Verdict, Written,
+};
 
 /// Counts of two windows, and when the second of them began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +38,8 @@ impl State for Windows {
     }
 
     fn text(&self) -> Text {
-        Text::format(format_args!(
-            "s:{}:{}:{}",
-            self.previous, self.current, self.start_ms
-        ))
+        let numbers = [self.previous, self.current, self.start_ms];
+        Text::from_numbers(b's', &numbers.map(unsigned))
     }
 }
 
