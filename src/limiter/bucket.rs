@@ -69,6 +69,12 @@ impl Debt {
         owed.saturating_sub(refilled)
     }
 
+    /// When a bucket that never refills lets go of the debt: it tells of no rate, so after the
+    /// longer of the windows that are known.
+    fn end_unrefilled_ms(&self, now_ms: i64, rule: &Rule) -> i64 {
+        now_ms.saturating_add(self.window_ms.max(rule.window_ms))
+    }
+
     /// The parts, if a token has `window_ms` of them: whole tokens and the rest apart, so that it
     /// can't overflow, and rounded up, so that nothing is given away.
     fn scaled_to(&self, window_ms: i64) -> u128 {
@@ -109,36 +115,43 @@ pub(super) fn decide(
     let fits = rule.limit > 0 && owed.saturating_add(wanted) <= whole;
     let owed_after = match action {
         Action::Hit if fits => owed.saturating_add(wanted),
-        Action::Refund => owed.saturating_sub(wanted),
+        // Of all that is owed, whatever the capacity of this call: it gives back its cost alone.
+        Action::Refund => stored
+            .map_or(0, |debt| debt.owed_at(now_ms, rule, u128::MAX))
+            .saturating_sub(wanted),
         _ => owed,
     };
 
-    let kept_end_ms = held
-        .as_ref()
-        .and_then(|held| held.end_ms)
-        .filter(|_| !ahead);
-    // A bucket that never refills keeps the end it has; else a new one is a window from now.
-    let end_ms = |owed: u128| match time_to_refill_ms(owed, rule.limit) {
-        Some(wait_ms) => clamp_ms(wait_ms.saturating_add(now_ms.into())),
-        None => kept_end_ms.unwrap_or_else(|| now_ms.saturating_add(rule.window_ms)),
+    let held_end_ms = held.as_ref().and_then(|held| held.end_ms);
+    let kept_end_ms = held_end_ms.filter(|_| !ahead);
+    let end_ms = |owed: u128| match (time_to_refill_ms(owed, rule.limit), stored) {
+        (Some(wait_ms), _) => clamp_ms(wait_ms.saturating_add(now_ms.into())),
+        (None, Some(debt)) => held_end_ms.unwrap_or_else(|| debt.end_unrefilled_ms(now_ms, rule)),
+        (None, None) => now_ms,
     };
-    let until_full_ms = |owed: u128| {
-        if owed == 0 {
-            0
-        } else {
-            end_ms(owed).saturating_sub(now_ms)
-        }
+    // With the key's end all is forgotten, also where the rule has changed since it was set. A hit
+    // and a refund set it anew.
+    let forgotten_ms = match action {
+        Action::Hit if fits => i64::MAX,
+        Action::Refund => i64::MAX,
+        _ => kept_end_ms.unwrap_or(i64::MAX),
     };
+    let until_ms = |at_ms: i64| at_ms.min(forgotten_ms).saturating_sub(now_ms);
 
+    let owed_of_whole = owed_after.min(whole);
     let stands = Verdict {
         remaining: if rule.limit > 0 {
-            let left = whole.saturating_sub(owed_after).checked_div(window);
+            let left = whole.saturating_sub(owed_of_whole).checked_div(window);
             left.and_then(|left| left.try_into().ok())
                 .unwrap_or(capacity)
         } else {
             0
         },
-        reset_after_ms: until_full_ms(owed_after),
+        reset_after_ms: if owed_of_whole == 0 {
+            0
+        } else {
+            until_ms(end_ms(owed_of_whole))
+        },
         ..full(capacity)
     };
     let verdict = match action {
@@ -148,7 +161,8 @@ pub(super) fn decide(
                 None
             } else {
                 let missing = owed.saturating_add(wanted).saturating_sub(whole);
-                time_to_refill_ms(missing, rule.limit).map(clamp_ms)
+                time_to_refill_ms(missing, rule.limit)
+                    .map(|wait_ms| until_ms(clamp_ms(wait_ms.saturating_add(now_ms.into()))))
             },
             ..stands
         },
@@ -292,12 +306,18 @@ mod tests {
             verdict((false, 5, 0, None, 1_500))
         );
         assert_eq!(key, before);
-        key.persist();
+        // The clock steps back: it is owed from now, and ends when it did.
+        let brief = bucket(5, 0, 1, 1);
         assert_eq!(
-            key.hit(&never, NOW_MS + 500),
-            verdict((false, 5, 0, None, 1_000))
+            key.hit(&brief, NOW_MS - 500),
+            verdict((false, 5, 0, None, 2_500))
         );
-        assert_eq!(key.end_ms(), Some(NOW_MS + 1_500));
+        assert_eq!(key.end_ms(), Some(NOW_MS + 2_000));
+        assert_eq!(key.text(), Some("b:2000:1799999999500:1000"));
+        // Without an end it gets one: the longest window that is known.
+        key.persist();
+        assert_eq!(key.hit(&brief, NOW_MS), verdict((false, 5, 0, None, 1_000)));
+        assert_eq!(key.end_ms(), Some(NOW_MS + 1_000));
     }
 
     #[test]
@@ -348,6 +368,37 @@ mod tests {
         assert_eq!(key, Key::default());
         assert_eq!(key.refund(&bucket(5, 1, 1_000, 3), NOW_MS), all);
         assert_eq!(key, Key::default());
+    }
+
+    #[test]
+    fn a_refund_gives_back_its_cost_alone_whatever_its_capacity() {
+        let mut key = Key::default();
+        key.hit(&bucket(100, 1, 60_000, 100), NOW_MS);
+        let small = key.refund(&bucket(1, 1, 60_000, 1), NOW_MS);
+        assert_eq!(small, verdict((true, 1, 0, Some(0), 60_000)));
+        assert_eq!(key.text(), Some("b:5940000:1800000000000:60000"));
+        assert_eq!(key.peek(&bucket(100, 1, 60_000, 1), NOW_MS).remaining, 1);
+    }
+
+    #[test]
+    fn a_refund_sets_the_end_by_its_own_rate() {
+        let mut key = Key::default();
+        key.hit(&bucket(10, 10, 1_000, 10), NOW_MS);
+        let slower = key.refund(&bucket(10, 1, 60_000, 1), NOW_MS);
+        assert_eq!(slower, verdict((true, 10, 1, Some(0), 540_000)));
+        assert_eq!(key.end_ms(), Some(NOW_MS + 540_000));
+    }
+
+    #[test]
+    fn nobody_is_told_to_wait_beyond_the_end_of_the_key() {
+        let mut key = Key::default();
+        key.hit(&bucket(10, 10, 1_000, 10), NOW_MS);
+        let slower = bucket(10, 1, 60_000, 1);
+        assert_eq!(
+            key.hit(&slower, NOW_MS),
+            verdict((false, 10, 0, Some(1_000), 1_000))
+        );
+        assert!(key.hit(&slower, NOW_MS + 1_000).allowed);
     }
 
     #[test]
@@ -420,12 +471,12 @@ mod tests {
             window_ms in 1..1_200_i64,
             (capacity, limit) in (1..20_i64, 1..20_i64),
             cost in 1..20_i64,
-            persisted: bool,
+            left_ms in prop::option::of(prop_oneof![1..3_000_i64, Just(i64::MAX / 2)]),
         ) {
+            let now_ms = NOW_MS + elapsed_ms;
             let parts = tokens * scale_ms + rest % scale_ms;
             let text = format!("b:{parts}:{NOW_MS}:{scale_ms}");
-            let key = Key::holding(&text, (!persisted).then_some(i64::MAX));
-            let now_ms = NOW_MS + elapsed_ms;
+            let key = Key::holding(&text, left_ms.map(|left_ms| now_ms + left_ms));
             let asked = bucket(capacity, limit, window_ms, cost);
             let answer = key.peek(&asked, now_ms);
             let at = |cost, at_ms| key.peek(&bucket(capacity, limit, window_ms, cost), at_ms).allowed;

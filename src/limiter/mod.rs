@@ -9,7 +9,6 @@ mod sliding;
 #[cfg(test)]
 mod testing;
 
-use std::fmt;
 use std::ops::Deref;
 
 /// What a call asks for.
@@ -204,13 +203,13 @@ fn unsigned(value: i64) -> u128 {
     u128::try_from(value).unwrap_or(0)
 }
 
-/// The nearest time that there is.
+/// A time, or the last that there is.
 fn clamp_ms(ms: i128) -> i64 {
-    i64::try_from(ms).unwrap_or(if ms < 0 { i64::MIN } else { i64::MAX })
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
 /// A short text on the stack: what a key holds.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
     bytes: [u8; Text::CAPACITY],
     length: usize,
@@ -264,20 +263,6 @@ impl Deref for Text {
 
     fn deref(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
-    }
-}
-
-impl PartialEq for Text {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Text {}
-
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.escape_ascii())
     }
 }
 
@@ -391,7 +376,18 @@ mod tests {
         ] {
             assert_eq!(numbers::<3>(text.as_bytes(), b's'), None, "{text}");
         }
-        assert_eq!(numbers::<3>(&[b'1'; 4096], b's'), None);
+        // A bucket's longest text is read; a longer one was cut off and is none.
+        let [nines, ones] = ["9".repeat(38), "1".repeat(19)];
+        let longest = format!("b:{nines}:{ones}:{ones}");
+        assert_eq!(longest.len(), Text::CAPACITY);
+        let [parts, ..] = numbers::<3>(longest.as_bytes(), b'b').unwrap();
+        assert_eq!(parts.to_string(), nines);
+        assert_eq!(
+            *Text::from_numbers(b'b', &numbers::<3>(longest.as_bytes(), b'b').unwrap()),
+            *longest.as_bytes()
+        );
+        let longer = format!("b:1{}:{ones}:{ones}", "1".repeat(38));
+        assert_eq!(numbers::<3>(longer.as_bytes(), b'b'), None);
     }
 
     #[test]

@@ -74,8 +74,7 @@ impl Windows {
             current: 0,
             start_ms: self.start_ms.saturating_add(window_ms),
         };
-        (elapsed_ms.saturating_sub(window_ms) < window_ms && next.taken(now_ms, window_ms) > 0)
-            .then_some(next)
+        (next.taken(now_ms, window_ms) > 0).then_some(next)
     }
 
     /// What counts at `now_ms`, which lies in the current window.
@@ -156,9 +155,20 @@ pub(super) fn decide(
         _ => None,
     };
 
+    // With the key's end all is forgotten, also where the rule has changed since it was set. Only a
+    // hit sets it anew.
+    let kept_end_ms = held.and_then(|held| held.end_ms).filter(|_| !ahead);
+    let forgotten_ms = match (action, after) {
+        (Action::Hit, Some(_)) => i64::MAX,
+        _ => kept_end_ms.unwrap_or(i64::MAX),
+    };
+    let until_ms = |at_ms: i128| {
+        let at_ms = at_ms.min(forgotten_ms.into());
+        clamp_ms(at_ms.saturating_sub(now_ms.into()))
+    };
+
     let stands = after.unwrap_or(windows);
     let taken_after = stands.taken(now_ms, window_ms);
-    let until_ms = |at_ms: i128| clamp_ms(at_ms.saturating_sub(now_ms.into()));
     let stands = Verdict {
         remaining: rule.limit.saturating_sub(taken_after).max(0),
         reset_after_ms: if taken_after == 0 {
@@ -181,7 +191,6 @@ pub(super) fn decide(
         _ => stands,
     };
 
-    let kept_end_ms = held.and_then(|held| held.end_ms).filter(|_| !ahead);
     let change = match (after, stored) {
         // A refund to a limiter that has nothing to give back to.
         (Some(after), Some(stored)) if after == stored && kept_end_ms.is_some() => {
@@ -217,7 +226,7 @@ pub(super) fn decide(
 #[cfg(test)]
 mod tests {
     use super::super::testing::{rule, verdict, Key, NOW_MS};
-    use super::super::{Algorithm::Sliding, Rule};
+    use super::super::{decide, Action, Algorithm::Sliding, Rule, Stored};
     use proptest::prelude::*;
 
     fn sliding(limit: i64, window_ms: i64, cost: i64) -> Rule {
@@ -252,6 +261,35 @@ mod tests {
         assert_eq!(key.hit(&ten, NOW_MS + 1_500).remaining, 4);
         assert_eq!(key.text(), Some("s:10:1:1800000001000"));
         assert_eq!(key.hit(&ten, NOW_MS + 1_999).remaining, 8);
+    }
+
+    #[test]
+    fn windows_follow_each_other_as_long_as_something_weighs() {
+        let ten = sliding(10, 1_000, 1);
+        for (text, at_ms, after) in [
+            ("s:0:5:1800000000000", 999, "s:0:6:1800000000000"),
+            ("s:0:5:1800000000000", 1_000, "s:5:1:1800000001000"),
+            ("s:0:5:1800000000000", 1_800, "s:5:1:1800000001000"),
+            // Less than one weighs: a window of its own begins.
+            ("s:0:5:1800000000000", 1_801, "s:0:1:1800000001801"),
+            ("s:0:1:1800000000000", 1_001, "s:0:1:1800000001001"),
+            ("s:9:5:1800000000000", 2_500, "s:0:1:1800000002500"),
+        ] {
+            let mut key = Key::holding(text, None);
+            key.hit(&ten, NOW_MS + at_ms);
+            assert_eq!(key.text(), Some(after), "{text} at {at_ms}");
+        }
+    }
+
+    #[test]
+    fn a_refund_that_changes_nothing_writes_nothing() {
+        let stored = Stored {
+            text: b"s:0:0:1800000000000",
+            end_ms: Some(NOW_MS + 500),
+        };
+        let asked = sliding(10, 1_000, 1);
+        let (_, change) = decide(Some(stored), &asked, Action::Refund, NOW_MS + 1).unwrap();
+        assert_eq!(change, None);
     }
 
     #[test]
@@ -370,6 +408,17 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_told_to_wait_beyond_the_end_of_the_key() {
+        let mut key = Key::default();
+        key.hit(&sliding(5, 1_000, 5), NOW_MS);
+        let longer = sliding(5, 60_000, 1);
+        let want = (false, 5, 0, Some(1_791), 1_791);
+        assert_eq!(key.hit(&longer, NOW_MS + 10), verdict(want));
+        assert!(!key.hit(&longer, NOW_MS + 1_800).allowed);
+        assert!(key.hit(&longer, NOW_MS + 1_801).allowed);
+    }
+
+    #[test]
     fn a_limiter_that_lost_its_expiry_ends_when_its_state_says() {
         for (limit, allowed) in [(10, true), (5, false)] {
             let mut key = Key::holding("s:0:5:1800000000000", None);
@@ -452,11 +501,11 @@ mod tests {
             window_ms in 1..1_200_i64,
             limit in 1..20_i64,
             cost in 1..20_i64,
-            persisted: bool,
+            left_ms in prop::option::of(prop_oneof![1..3_000_i64, Just(i64::MAX / 2)]),
         ) {
-            let text = format!("s:{previous}:{current}:{NOW_MS}");
-            let key = Key::holding(&text, (!persisted).then_some(i64::MAX));
             let now_ms = NOW_MS + elapsed_ms;
+            let text = format!("s:{previous}:{current}:{NOW_MS}");
+            let key = Key::holding(&text, left_ms.map(|left_ms| now_ms + left_ms));
             let asked = sliding(limit, window_ms, cost);
             let answer = key.peek(&asked, now_ms);
             let at = |rule: &Rule, at_ms| key.peek(rule, at_ms).allowed;
