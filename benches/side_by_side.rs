@@ -134,11 +134,15 @@ fn main() {
 }
 
 fn setting(name: &str, default: usize) -> usize {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is '{text}', which is no number")),
-        Err(_) => default,
+    let Ok(text) = std::env::var(name) else {
+        return default;
+    };
+    match text.parse() {
+        Ok(number) if number >= 1 => number,
+        _ => {
+            eprintln!("{name} is '{text}', which is no number from 1 on.");
+            std::process::exit(1);
+        }
     }
 }
 

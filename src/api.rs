@@ -447,14 +447,17 @@ pub(crate) fn set_options(ctx: &Context, is_valkey: bool) {
     unsafe { call!(RedisModule_SetModuleOptions(ctx.ctx, options)) };
 }
 
-/// Adds an ACL category of the module's own. False where the server knows no such thing.
+/// Adds an ACL category of the module's own, if it isn't there already: the server keeps it when the
+/// module is unloaded. False where the server knows no such thing.
 pub(crate) fn add_acl_category(ctx: &Context, name: &CStr) -> bool {
     // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
-    match unsafe { raw::RedisModule_AddACLCategory } {
-        // SAFETY: the context and the name are alive; the server copies the name.
-        Some(add) => (unsafe { add(ctx.ctx, name.as_ptr()) }) == Status::Ok as c_int,
-        None => false,
-    }
+    let Some(add) = (unsafe { raw::RedisModule_AddACLCategory }) else {
+        return false;
+    };
+    // SAFETY: the context and the name are alive; the server copies the name.
+    let status = unsafe { add(ctx.ctx, name.as_ptr()) };
+    status == Status::Ok as c_int
+        || io::Error::last_os_error().kind() == io::ErrorKind::ResourceBusy
 }
 
 /// Whether the server has what [`Registered::set_docs`] and the key specs need: Redis 7.0.

@@ -169,14 +169,19 @@ fn named_command(line: &str) -> Option<(&str, &str)> {
 /// The id of a client, and how it holds on to a command of the module, by its line of CLIENT LIST
 /// (`id=7 ... multi=-1 ... cmd=rl.hit ...`).
 fn user_of_a_command(line: &str) -> Option<(&str, &str)> {
-    let field = |name| line.split(' ').find_map(|word| word.strip_prefix(name));
+    // From the end: the path of a Unix socket, which comes first, may look like anything.
+    let field = |name| line.rsplit(' ').find_map(|word| word.strip_prefix(name));
     let id = field("id=")?;
     if field("cmd=").is_some_and(|name| is_of_the_module(command_of(name))) {
         return Some((id, "has run one of its commands last"));
     }
-    // What is queued there the server doesn't tell.
+    // What is queued there, or waits behind a command that blocks, the server doesn't tell.
     let queued: i64 = field("multi=")?.parse().ok()?;
-    (queued > 0).then_some((id, "has a transaction open"))
+    if queued > 0 {
+        return Some((id, "has a transaction open"));
+    }
+    let blocked = field("flags=")?.contains('b');
+    blocked.then_some((id, "is blocked, and may have commands waiting"))
 }
 
 /// The name of a command, without the first argument that a rule can name too: `rl.hit|x`.
@@ -259,10 +264,19 @@ mod tests {
                 Some("7"),
             ),
             ("id=7 name=cmd=x multi=-1 cmd=RL.HIT", Some("7")),
-            ("id=8 multi=2 cmd=get", Some("8")),
-            ("id=9 multi=0 cmd=multi", None),
-            ("id=9 name=rl.hit multi=-1 cmd=module|unload", None),
-            ("id=9 multi=-1 cmd=rl.hits", None),
+            ("id=8 flags=x multi=2 cmd=get", Some("8")),
+            ("id=8 flags=b multi=-1 cmd=blpop", Some("8")),
+            (
+                "id=8 addr=/a cmd=ping multi=-1 b:0 flags=x multi=1 cmd=get",
+                Some("8"),
+            ),
+            (
+                "id=8 addr=/a cmd=ping multi=-1 b:0 flags=U multi=-1 cmd=rl.hit",
+                Some("8"),
+            ),
+            ("id=9 flags=x multi=0 cmd=multi", None),
+            ("id=9 name=rl.hit flags=N multi=-1 cmd=module|unload", None),
+            ("id=9 flags=N multi=-1 cmd=rl.hits", None),
             ("", None),
         ] {
             assert_eq!(user_of_a_command(line).map(|(id, _)| id), found, "{line}");

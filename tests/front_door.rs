@@ -92,7 +92,7 @@ fn make_run_takes_the_next_port_says_so_serves_and_cleans_up() {
     let client = redis::Client::open(format!("redis://127.0.0.1:{served}/")).unwrap();
     let mut connection = client.get_connection().unwrap();
     let reply = redis::cmd("RL.HIT")
-        .arg(&["user:42", "3", "60"])
+        .arg(&["user:1", "3", "60"])
         .query(&mut connection)
         .unwrap();
     assert_eq!(verdict(&reply).unwrap()[..3], [0, 3, 0]);
