@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{PushKind, Value};
 
-use crate::common::{verdict, wait_until, Conn, Server};
+use crate::common::{beside_module, verdict, wait_until, Conn, Server};
 
 #[test]
 fn a_hit_and_a_repair_break_a_watch_and_a_refusal_does_not() {
@@ -176,5 +176,73 @@ fn a_hit_works_inside_scripts_and_functions() {
     for want in [[1, 1, 0, 0, 60], [0, 1, 0, 60, 60]] {
         let reply = c.run("FCALL hit 1 f 1 60");
         assert_eq!(verdict(&reply), Some(want));
+    }
+}
+
+/// Other modules run inside the events of a key, and may do to other keys what they like.
+#[test]
+fn another_module_that_writes_in_its_event_handlers_does_no_harm() {
+    let meddler = beside_module("examples/libmeddler.so");
+    let mut server = Server::start_with(&[
+        "--loadmodule",
+        meddler.to_str().unwrap(),
+        "--notify-keyspace-events",
+        "KEAn",
+    ]);
+    let replica = Server::start_bare(&[]);
+    replica.replicate(&server);
+    let mut c = server.connect();
+    c.run("DEBUG SET-ACTIVE-EXPIRE 0");
+
+    // One key: made, counted up, repaired, refunded, deleted.
+    for call in [
+        "RL.HIT trigger 9 600",
+        "RL.HIT trigger 9 600",
+        "RL.REFUND trigger 9 600",
+        "RL.HIT trigger2 9 600 BUCKET 9",
+        "RL.REFUND trigger2 9 600 BUCKET 9",
+    ] {
+        c.run("SET victim 3 PX 600000");
+        assert!(verdict(&c.run(call)).is_some(), "{call}");
+        assert_eq!(c.integer("EXISTS victim"), 0, "{call}");
+    }
+
+    // Several keys: one of them is found expired, or added, while the others are looked at.
+    for keys in ["victim trigger", "trigger victim"] {
+        for setup in [
+            "SET trigger 1 PX 1",
+            "DEL trigger",
+            "SET trigger 4 PX 600000",
+            "SET trigger 9",
+        ] {
+            c.run(setup);
+            std::thread::sleep(Duration::from_millis(5));
+            // Last, for it is deleted by each event at the other.
+            c.run("SET victim 3 PX 600000");
+            let reply = c.run(&format!("RL.MHIT 2 {keys} 9 600 9 600"));
+            assert!(
+                matches!(reply, Value::Array(_)),
+                "{keys}, {setup}: {reply:?}"
+            );
+            let count: i64 = c.get("trigger").unwrap().parse().unwrap();
+            let want = match setup {
+                "SET trigger 4 PX 600000" => 5,
+                "SET trigger 9" => 9,
+                _ => 1,
+            };
+            assert_eq!(count, want, "{keys}, {setup}");
+            for key in ["trigger", "victim"] {
+                assert_ne!(c.pttl(key), -1, "{keys}, {setup}: {key}");
+            }
+        }
+    }
+    server.assert_alive();
+
+    server.wait_for(&replica);
+    let mut there = replica.connect();
+    for key in ["trigger", "trigger2", "victim"] {
+        assert_eq!(there.get(key), c.get(key), "{key}");
+        let end = format!("PEXPIRETIME {key}");
+        assert_eq!(there.integer(&end), c.integer(&end), "{key}");
     }
 }

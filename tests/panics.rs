@@ -1,7 +1,13 @@
 //! A panic anywhere in the module ends at the guard. The build of the module that this loads panics
 //! on purpose: in a command, in an event, and while it is unloaded.
 
-use crate::common::{panicking_module, Server};
+use std::path::PathBuf;
+
+use crate::common::{beside_module, Server};
+
+fn panicking_module() -> PathBuf {
+    beside_module("librl-panics.so")
+}
 
 #[test]
 fn a_panic_is_an_error_reply_and_the_server_lives() {

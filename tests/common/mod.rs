@@ -38,11 +38,11 @@ pub fn module() -> PathBuf {
     module
 }
 
-/// The build of the module in which a command, an event and the unload entry panic.
-pub fn panicking_module() -> PathBuf {
-    let module = module().with_file_name("librl-panics.so");
-    assert!(module.exists(), "{module:?} is missing: use `make test`");
-    module
+/// Another file that `make test` builds beside the module.
+pub fn beside_module(name: &str) -> PathBuf {
+    let path = module().with_file_name(name);
+    assert!(path.exists(), "{path:?} is missing: use `make test`");
+    path
 }
 
 pub struct Server {
