@@ -132,14 +132,6 @@ impl Argument {
     pub(crate) fn is(&self, word: &[u8]) -> bool {
         self.bytes().eq_ignore_ascii_case(word)
     }
-
-    /// The argument as an integer, read as strictly as INCR reads its value.
-    pub(crate) fn integer(&self) -> Option<i64> {
-        let mut value = 0;
-        // SAFETY: both pointers are good for the call.
-        let status = unsafe { call!(RedisModule_StringToLongLong(self.0.as_ptr(), &mut value)) };
-        (status == Status::Ok as c_int).then_some(value)
-    }
 }
 
 /// The server's clock: milliseconds of Unix time, by the time at which this call or, inside MULTI

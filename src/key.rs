@@ -21,7 +21,6 @@ pub(crate) struct LimiterKey<'a> {
     name: &'a Argument,
     key: api::Key<'a>,
     end_ms: Option<i64>,
-    events: Events<'a>,
 }
 
 impl<'a> LimiterKey<'a> {
@@ -40,12 +39,6 @@ impl<'a> LimiterKey<'a> {
             name,
             key,
             end_ms,
-            events: Events {
-                ctx,
-                name,
-                of_text: None,
-                of_end: None,
-            },
         })
     }
 
@@ -59,13 +52,20 @@ impl<'a> LimiterKey<'a> {
         })
     }
 
-    /// Makes the key hold what `change` says, in one step.
+    /// Makes the key hold what `change` says, in one step, and closes it. What is left to do is to
+    /// tell listeners.
     ///
     /// # Errors
     ///
     /// [`Error::Internal`] if the server refuses what it has no reason to refuse: it is asked to
     /// write a short text and an end after now to a key that is open for writing.
-    pub(crate) fn store(&mut self, change: &Change) -> Result<(), Error> {
+    pub(crate) fn store(mut self, change: &Change) -> Result<Events<'a>, Error> {
+        let mut events = Events {
+            ctx: self.ctx,
+            name: self.name,
+            of_text: None,
+            of_end: None,
+        };
         // The effect goes first (the server sends it when the call is over), so that nothing is
         // changed here that the replicas don't hear of.
         let done = match change {
@@ -75,19 +75,19 @@ impl<'a> LimiterKey<'a> {
                 written,
             } => {
                 let ends_anew = self.end_ms != Some(*end_ms);
-                self.events.of_text = match written {
+                events.of_text = match written {
                     Written::Kept => None,
                     Written::CountedUp => Some((NotifyEvent::STRING, c"incrby")),
                     Written::CountedDown => Some((NotifyEvent::STRING, c"decrby")),
                     Written::Replaced => Some((NotifyEvent::STRING, c"set")),
                 };
-                self.events.of_end = ends_anew.then_some((NotifyEvent::GENERIC, c"expire"));
+                events.of_end = ends_anew.then_some((NotifyEvent::GENERIC, c"expire"));
                 api::replicate_set(self.ctx, self.name, text, &Text::from_integer(*end_ms))
                     && self.key.write(text)
                     && (!ends_anew || self.key.set_end_ms(*end_ms))
             }
             Change::Delete => {
-                self.events.of_text = Some((NotifyEvent::GENERIC, c"del"));
+                events.of_text = Some((NotifyEvent::GENERIC, c"del"));
                 api::replicate_del(self.ctx, self.name) && self.key.delete()
             }
         };
@@ -95,12 +95,7 @@ impl<'a> LimiterKey<'a> {
             return Err(Error::Internal);
         }
         api::signal_modified(self.ctx, self.name);
-        Ok(())
-    }
-
-    /// Closes the key. What is left to do is to tell listeners.
-    pub(crate) fn close(self) -> Events<'a> {
-        self.events
+        Ok(events)
     }
 }
 

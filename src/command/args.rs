@@ -4,7 +4,7 @@
 
 use crate::api::Argument;
 use crate::errors::Error;
-use crate::limiter::{Algorithm, Rule};
+use crate::limiter::{self, Algorithm, Rule};
 use crate::reply::Unit;
 
 /// The most rules that a call may have.
@@ -79,7 +79,7 @@ pub(crate) fn many_keys(args: &[Argument]) -> Result<&[Argument], Error> {
     let [_, numkeys, words @ ..] = args else {
         return Err(Error::WrongArity);
     };
-    let numkeys = numkeys.integer().ok_or(Error::NotAnInteger)?;
+    let numkeys = limiter::integer(numkeys.bytes()).ok_or(Error::NotAnInteger)?;
     if numkeys < 1 {
         return Err(Error::NoKeys);
     }
@@ -186,7 +186,7 @@ impl<'a> RuleWords<'a> {
 
 /// An integer that is at least `least`; `name` is what an error calls it.
 fn integer(argument: &Argument, least: i64, name: &'static str) -> Result<i64, Error> {
-    let value = argument.integer().ok_or(Error::NotAnInteger)?;
+    let value = limiter::integer(argument.bytes()).ok_or(Error::NotAnInteger)?;
     if value < least {
         return Err(Error::Invalid(name));
     }

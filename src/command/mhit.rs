@@ -69,9 +69,8 @@ impl Handler for Mhit {
         let mut events = Vec::with_capacity(decisions.len());
         for ((name, _), (_, change)) in limiters.zip(&decisions) {
             if let Some(change) = change {
-                let mut key = LimiterKey::open(ctx, name, Mode::ReadAndWrite)?;
-                key.store(change)?;
-                events.push(key.close());
+                let key = LimiterKey::open(ctx, name, Mode::ReadAndWrite)?;
+                events.push(key.store(change)?);
             }
         }
         events.into_iter().for_each(Events::send);

@@ -54,12 +54,17 @@ fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error>
         Action::Hit | Action::Refund => Mode::ReadAndWrite,
     };
     let mut key = LimiterKey::open(ctx, call.key, mode)?;
-    let (verdict, change) = limiter::decide(key.stored(&mut { ROOM }), &call.rule, action, now_ms)?;
-    // A peek leaves also a repair to the next hit.
-    if let Some(change) = change.filter(|_| mode == Mode::ReadAndWrite) {
-        key.store(&change)?;
+    let decision = limiter::decide(key.stored(&mut { ROOM }), &call.rule, action, now_ms);
+    // By reference: it is too large to be moved about for every hit.
+    let (verdict, change) = match &decision {
+        Ok((verdict, change)) => (verdict, change),
+        Err(unfit) => return Err((*unfit).into()),
+    };
+    match change {
+        // A peek leaves also a repair to the next hit.
+        Some(change) if mode == Mode::ReadAndWrite => key.store(change)?.send(),
+        _ => drop(key),
     }
-    key.close().send();
-    reply::verdict(ctx, &verdict, call.unit);
+    reply::verdict(ctx, verdict, call.unit);
     Ok(())
 }

@@ -21,6 +21,7 @@ impl State for Counter {
 }
 
 /// `held` is the limiter before the call, `None` when it is missing or its end has come.
+#[inline(always)] // the most frequent one, and what it returns is large
 pub(super) fn decide(
     held: Option<Held<Counter>>,
     rule: &Rule,

@@ -128,21 +128,22 @@ impl Rule {
     /// Whether every end that a limiter of this rule can have is a time that there is: Unix time
     /// in 63 bits. The error is the name of the argument that is too large.
     pub(crate) fn fits(&self, now_ms: i64) -> Result<(), &'static str> {
-        let until_last_ms = i128::from(i64::MAX).saturating_sub(now_ms.into());
-        let window_ms = i128::from(self.window_ms);
-        let (longest_ms, argument) = match self.algorithm {
-            Algorithm::Fixed => (window_ms, "window"),
-            Algorithm::Sliding => (window_ms.saturating_mul(2), "window"),
-            _ if window_ms > until_last_ms => (window_ms, "window"),
-            Algorithm::Bucket { capacity } => (
-                bucket::time_to_fill_ms(self.limit, capacity, self.window_ms),
-                "capacity",
-            ),
-        };
-        if longest_ms <= until_last_ms {
-            Ok(())
-        } else {
-            Err(argument)
+        let until_last_ms = i64::MAX.saturating_sub(now_ms);
+        if self.window_ms > until_last_ms {
+            return Err("window");
+        }
+        match self.algorithm {
+            Algorithm::Fixed => Ok(()),
+            // The next window weighs the current one.
+            Algorithm::Sliding if self.window_ms > until_last_ms / 2 => Err("window"),
+            Algorithm::Sliding => Ok(()),
+            Algorithm::Bucket { capacity } => {
+                let to_fill_ms = bucket::time_to_fill_ms(self.limit, capacity, self.window_ms);
+                if to_fill_ms > until_last_ms.into() {
+                    return Err("capacity");
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -226,35 +227,36 @@ impl Text {
         }
     }
 
+    #[inline]
     pub(crate) fn from_integer(value: i64) -> Self {
-        Self::new().then(itoa::Buffer::new().format(value).as_bytes())
+        let mut text = Self::new();
+        text.push(itoa::Buffer::new().format(value).as_bytes());
+        text
     }
 
     /// A mark, then a number behind each colon: what [`numbers`] reads.
     fn from_numbers(mark: u8, numbers: &[u128]) -> Self {
-        numbers
-            .iter()
-            .fold(Self::new().then(&[mark]), |text, number| {
-                // Of a number that fits into 64 bits the digits are cheaper.
-                match u64::try_from(*number) {
-                    Ok(number) => text
-                        .then(b":")
-                        .then(itoa::Buffer::new().format(number).as_bytes()),
-                    Err(_) => text
-                        .then(b":")
-                        .then(itoa::Buffer::new().format(*number).as_bytes()),
-                }
-            })
+        let mut text = Self::new();
+        text.push(&[mark]);
+        for number in numbers {
+            text.push(b":");
+            // Of a number that fits into 64 bits the digits are cheaper.
+            match u64::try_from(*number) {
+                Ok(number) => text.push(itoa::Buffer::new().format(number).as_bytes()),
+                Err(_) => text.push(itoa::Buffer::new().format(*number).as_bytes()),
+            }
+        }
+        text
     }
 
-    /// With `more` behind it. What doesn't fit is left out; nothing that is stored is that long.
-    fn then(mut self, more: &[u8]) -> Self {
+    /// What doesn't fit is left out; nothing that is stored is that long.
+    #[inline]
+    fn push(&mut self, more: &[u8]) {
         let end = self.length.saturating_add(more.len());
         if let Some(room) = self.bytes.get_mut(self.length..end) {
             room.copy_from_slice(more);
             self.length = end;
         }
-        self
     }
 }
 
@@ -267,7 +269,7 @@ impl Deref for Text {
 }
 
 /// Reads an integer as strictly as the server's INCR: no sign +, no blanks, no leading zeros.
-fn integer(text: &[u8]) -> Option<i64> {
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     match text.strip_prefix(b"-") {
         // There is no -0.
         Some(digits) => match number(digits)? {
