@@ -3,7 +3,7 @@
 //! One hot key, 50 connections, 32 commands in flight on each; server and load on a core each where
 //! there are two. A round runs every contender once, between two runs of INCR; a figure is its
 //! throughput over the mean of those two, and the table shows the median over the rounds with the
-//! lowest and the highest. `BENCH_ROUNDS` (9) and `BENCH_REQUESTS` (400000 a run) change the effort.
+//! lowest and the highest. `BENCH_ROUNDS` (25) and `BENCH_REQUESTS` (200000 a run) change the effort.
 
 #[allow(dead_code)]
 #[path = "../tests/common/mod.rs"]
@@ -63,8 +63,8 @@ fn contenders(script: &str) -> Vec<Contender> {
 }
 
 fn main() {
-    let rounds: usize = setting("BENCH_ROUNDS", 9);
-    let requests: usize = setting("BENCH_REQUESTS", 400_000);
+    let rounds: usize = setting("BENCH_ROUNDS", 25);
+    let requests: usize = setting("BENCH_REQUESTS", 200_000);
     let server = Server::start();
     let mut c = server.connect();
     let two_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
