@@ -19,5 +19,5 @@ test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
 lint: ## Check format, lints and scripts
 	@scripts/lint
 
-bench: ## Measure side by side with INCR and a Lua script on SERVER
+bench: ## Measure side by side with INCR, GET and Lua scripts on SERVER
 	@SERVER='$(SERVER)' scripts/bench

@@ -1,9 +1,9 @@
-//! RL.HIT side by side with INCR and with a Lua script of the same rules, on one server, in turn.
+//! The commands side by side with INCR, GET and Lua scripts that do the same, on one server, in turn.
 //!
 //! One hot key, 50 connections, 32 commands in flight on each; server and load on a core each where
 //! there are two. A round runs every contender once, between two runs of INCR; a figure is its
 //! throughput over the mean of those two, and the table shows the median over the rounds with the
-//! lowest and the highest. `BENCH_ROUNDS` (25) and `BENCH_REQUESTS` (200000 a run) change the effort.
+//! lowest and the highest. `BENCH_ROUNDS` (15) and `BENCH_REQUESTS` (200000 a run) change the effort.
 
 #[allow(dead_code)]
 #[path = "../tests/common/mod.rs"]
@@ -31,6 +31,24 @@ local left = math.ceil(left_ms / 1000)
 return {allowed and 1 or 0, limit, math.max(0, limit - count), allowed and 0 or left, left}
 ";
 
+/// The usual token bucket as a script: a hash of tokens and time, read, reckoned and written back.
+const BUCKET_SCRIPT: &str = r"
+local capacity, limit, window_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) * 1000
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = tonumber(bucket[1]) or capacity
+local elapsed_ms = math.max(0, now_ms - (tonumber(bucket[2]) or now_ms))
+tokens = math.min(capacity, tokens + elapsed_ms * limit / window_ms)
+local allowed = tokens >= 1
+if allowed then
+    tokens = tokens - 1
+end
+redis.call('HSET', KEYS[1], 'tokens', tokens, 'at', now_ms)
+redis.call('PEXPIRE', KEYS[1], math.ceil(capacity * window_ms / limit))
+return {allowed and 1 or 0, capacity, math.floor(tokens)}
+";
+
 struct Contender {
     name: &'static str,
     /// What the key holds when the run begins.
@@ -38,7 +56,7 @@ struct Contender {
     command: Vec<String>,
 }
 
-fn contenders(script: &str) -> Vec<Contender> {
+fn contenders(script: &str, bucket_script: &str) -> Vec<Contender> {
     let contender = |name, setup, command: &str| Contender {
         name,
         setup,
@@ -46,24 +64,40 @@ fn contenders(script: &str) -> Vec<Contender> {
     };
     const FRESH: &str = "SET k 0 EX 36000";
     const FULL: &str = "SET k 1000 EX 36000";
+    const GONE: &str = "DEL k j";
+    let lua = |limit| format!("EVALSHA {script} 1 k {limit} 36000");
     vec![
         contender("RL.HIT, allowed", FRESH, "RL.HIT k 1000000000 36000"),
         contender("RL.HIT, refused", FULL, "RL.HIT k 1000 36000"),
+        contender("Lua script, allowed", FRESH, &lua(1_000_000_000)),
+        contender("Lua script, refused", FULL, &lua(1_000)),
         contender(
-            "Lua script, allowed",
-            FRESH,
-            &format!("EVALSHA {script} 1 k 1000000000 36000"),
+            "RL.HIT SLIDING, allowed",
+            GONE,
+            "RL.HIT k 1000000000 36000 SLIDING",
         ),
         contender(
-            "Lua script, refused",
-            FULL,
-            &format!("EVALSHA {script} 1 k 1000 36000"),
+            "RL.HIT BUCKET, allowed",
+            GONE,
+            "RL.HIT k 1000000000 36000 BUCKET 1000000000",
         ),
+        contender(
+            "Lua token bucket, allowed",
+            GONE,
+            &format!("EVALSHA {bucket_script} 1 k 1000000000 1000000000 36000"),
+        ),
+        contender(
+            "RL.MHIT, two rules, allowed",
+            GONE,
+            "RL.MHIT 2 k j 1000000000 36000 1000000000 36000",
+        ),
+        contender("GET", FRESH, "GET k"),
+        contender("RL.PEEK", FRESH, "RL.PEEK k 1000000000 36000"),
     ]
 }
 
 fn main() {
-    let rounds: usize = setting("BENCH_ROUNDS", 25);
+    let rounds: usize = setting("BENCH_ROUNDS", 15);
     let requests: usize = setting("BENCH_REQUESTS", 200_000);
     let server = Server::start();
     let mut c = server.connect();
@@ -77,11 +111,11 @@ fn main() {
         two_cores,
     };
 
-    let reply = c.run_words(&["SCRIPT", "LOAD", SCRIPT]);
-    let redis::Value::BulkString(script) = reply else {
-        panic!("{reply:?}");
+    let mut load_script = |script: &str| match c.run_words(&["SCRIPT", "LOAD", script]) {
+        redis::Value::BulkString(sha) => String::from_utf8_lossy(&sha).into_owned(),
+        other => panic!("{other:?}"),
     };
-    let contenders = contenders(&String::from_utf8_lossy(&script));
+    let contenders = contenders(&load_script(SCRIPT), &load_script(BUCKET_SCRIPT));
     let incr = Contender {
         name: "INCR",
         setup: "SET k 0 EX 36000",
@@ -116,10 +150,10 @@ fn main() {
         eprintln!("round {} of {rounds}", round + 1);
     }
 
-    println!("{:<24}{:>10}{:>18}", "", "of INCR", "lowest, highest");
+    println!("{:<28}{:>10}{:>18}", "", "of INCR", "lowest, highest");
     for (contender, ratios) in contenders.iter().zip(&mut ratios) {
         let (low, median, high) = spread(ratios);
-        println!("{:<24}{median:>10.2}{low:>12.2}, {high:.2}", contender.name);
+        println!("{:<28}{median:>10.2}{low:>12.2}, {high:.2}", contender.name);
     }
     let (low, median, high) = spread(&mut incrs);
     println!("INCR itself: {median:.0} a second ({low:.0}, {high:.0})");

@@ -22,3 +22,4 @@ mod peek;
 mod persistence;
 mod refund;
 mod replication;
+mod traffic;
