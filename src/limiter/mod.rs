@@ -481,6 +481,60 @@ mod tests {
         ]
     }
 
+    /// The most that a rule lets through within `span_ms`, for a whole number rounded up.
+    fn most(rule: &Rule, span_ms: i64) -> i64 {
+        match rule.algorithm {
+            // Around an end two limits, and one more for each further window.
+            Algorithm::Fixed | Algorithm::Sliding => rule.limit * (span_ms / rule.window_ms + 2),
+            Algorithm::Bucket { capacity } => {
+                capacity + (rule.limit * span_ms + rule.window_ms - 1) / rule.window_ms
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Limit, window and capacity change once, at some moment.
+        #[test]
+        fn a_changed_rule_lets_no_more_through_than_the_old_and_the_new_one_together(
+            algorithm in 0..3_usize,
+            (old_limit, old_window_ms, old_capacity) in (0..10_i64, 1..60_i64, 1..10_i64),
+            (new_limit, new_window_ms, new_capacity) in (0..10_i64, 1..60_i64, 1..10_i64),
+            calls in prop::collection::vec((0..25_i64, 1..4_i64), 2..60),
+            change in 0..60_usize,
+        ) {
+            let rule = |limit, window_ms, capacity, cost| {
+                let algorithms =
+                    [Algorithm::Fixed, Algorithm::Sliding, Algorithm::Bucket { capacity }];
+                testing::rule(algorithms[algorithm], limit, window_ms, cost)
+            };
+            let (mut key, mut now_ms) = (testing::Key::default(), testing::NOW_MS);
+            let mut log: Vec<(i64, i64)> = Vec::new();
+            for (n, (step_ms, cost)) in calls.into_iter().enumerate() {
+                now_ms += step_ms;
+                let asked = if n < change {
+                    rule(old_limit, old_window_ms, old_capacity, cost)
+                } else {
+                    rule(new_limit, new_window_ms, new_capacity, cost)
+                };
+                if key.hit(&asked, now_ms).allowed {
+                    log.push((now_ms, cost));
+                }
+            }
+            let old = rule(old_limit, old_window_ms, old_capacity, 1);
+            let new = rule(new_limit, new_window_ms, new_capacity, 1);
+            for from in 0..log.len() {
+                let mut admitted = 0;
+                for (at_ms, cost) in &log[from..] {
+                    admitted += cost;
+                    let span_ms = at_ms - log[from].0;
+                    prop_assert!(admitted <= most(&old, span_ms) + most(&new, span_ms));
+                }
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
