@@ -126,11 +126,7 @@ fn their_effects_are_the_state_and_its_end() {
         assert!(verdict(&reply).is_some(), "{call}: {reply:?}");
         if changes {
             let key = call.split(' ').nth(1).unwrap();
-            let (state, end_ms) = (
-                c.get(key).unwrap(),
-                c.integer(&format!("PEXPIRETIME {key}")),
-            );
-            want.push(format!("SET {key} {state} PXAT {end_ms}"));
+            want.push(c.effect(key));
         }
     }
     c.run("RL.REFUND b 2 600 BUCKET 2");

@@ -91,11 +91,7 @@ impl Field {
     }
 
     fn now_ms(&mut self) -> i64 {
-        let script = "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)";
-        match self.c.run_words(&["EVAL", script, "0"]) {
-            Value::Int(now_ms) => now_ms,
-            other => panic!("{other:?}"),
-        }
+        self.c.now_ms()
     }
 
     /// Primary, replica and a restarted server hold the same of every key that lives on for long
@@ -103,7 +99,7 @@ impl Field {
     fn agree(mut self) {
         self.primary.assert_alive();
         self.primary.wait_for(&self.replica);
-        let mut keys = keys(&mut self.c);
+        let mut keys = self.c.keys();
         keys.retain(|key| match self.c.run_words(&[b"PTTL", &key[..]]) {
             Value::Int(left_ms) => left_ms == -1 || left_ms > 25_000,
             other => panic!("{other:?}"),
@@ -115,18 +111,6 @@ impl Field {
         let mut restarted = self.primary.connect();
         assert_eq!(data(&mut restarted, &keys), here, "after a restart");
     }
-}
-
-fn keys(c: &mut Conn) -> Vec<Vec<u8>> {
-    let Value::Array(keys) = c.run("KEYS *") else {
-        panic!("no keys");
-    };
-    keys.into_iter()
-        .map(|key| match key {
-            Value::BulkString(key) => key,
-            other => panic!("{other:?}"),
-        })
-        .collect()
 }
 
 fn data(c: &mut Conn, keys: &[Vec<u8>]) -> Vec<(Value, Value)> {

@@ -187,7 +187,7 @@ fn numbers_up_to_the_last_one_work_or_refuse() {
     assert_eq!(c.hit("b 1 60 COST 9223372036854775807"), [0, 1, 1, -1, 0]);
 
     // A window that ends in the last second that there is.
-    let now_ms = now_ms(&mut c);
+    let now_ms = c.now_ms();
     let longest_s = (MAX - now_ms) / 1_000 - 10;
     assert_eq!(c.hit(&format!("w 1 {longest_s}")), [1, 1, 0, 0, longest_s]);
     assert_eq!(c.hit(&format!("w 1 {longest_s}"))[0], 0);
@@ -293,19 +293,4 @@ fn limiters_of_different_keys_and_databases_know_nothing_of_each_other() {
     assert_eq!(c.hit("a 1 60")[0], 0);
     c.run("SELECT 0");
     assert_eq!(c.hit("a 1 60")[0], 0);
-}
-
-fn now_ms(c: &mut crate::common::Conn) -> i64 {
-    let redis::Value::Array(time) = c.run("TIME") else {
-        panic!("no time");
-    };
-    let part = |value: &redis::Value| -> i64 {
-        match value {
-            redis::Value::BulkString(bytes) => {
-                String::from_utf8_lossy(bytes).parse().expect("a number")
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    part(&time[0]) * 1_000 + part(&time[1]) / 1_000
 }

@@ -130,16 +130,7 @@ fn it_goes_out_as_one_and_not_at_all_when_refused() {
     let mut c = server.connect();
     let mut stream = Stream::of(&server);
     mhit(&mut c, "2 a b 1 600 1 600 BUCKET 5");
-    let effect = |c: &mut Conn, key: &str| {
-        let end_ms = c.integer(&format!("PEXPIRETIME {key}"));
-        format!("SET {key} {} PXAT {end_ms}", c.get(key).unwrap())
-    };
-    let want = [
-        "MULTI".into(),
-        effect(&mut c, "a"),
-        effect(&mut c, "b"),
-        "EXEC".into(),
-    ];
+    let want = ["MULTI".into(), c.effect("a"), c.effect("b"), "EXEC".into()];
     for _ in 0..3 {
         assert_eq!(mhit(&mut c, "2 a b 1 600 1 600 BUCKET 5").0, 0);
     }

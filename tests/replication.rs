@@ -1,13 +1,7 @@
 //! What replicas are sent, read from the stream itself.
 
 use crate::common::stream::Stream;
-use crate::common::{wait_until, Conn, Server};
-
-fn effect(c: &mut Conn, key: &str) -> String {
-    let value = c.get(key).unwrap();
-    let end_ms = c.integer(&format!("PEXPIRETIME {key}"));
-    format!("SET {key} {value} PXAT {end_ms}")
-}
+use crate::common::{wait_until, Server};
 
 #[test]
 fn the_stream_is_one_set_with_the_absolute_end_for_each_change_and_silence_for_each_refusal() {
@@ -42,7 +36,7 @@ fn the_stream_is_one_set_with_the_absolute_end_for_each_change_and_silence_for_e
     ] {
         c.hit(call);
         if changes {
-            want.push(effect(&mut c, key));
+            want.push(c.effect(key));
         }
     }
     for call in ["never x 60", "fresh 1 60 SLOW", "fresh 1 0"] {
@@ -67,7 +61,7 @@ fn a_transaction_sends_its_changes_as_one() {
     ] {
         c.run(line);
     }
-    let (a, b) = (effect(&mut c, "a"), effect(&mut c, "b"));
+    let (a, b) = (c.effect("a"), c.effect("b"));
     c.run("SET mark 1");
     assert_eq!(stream.until("mark"), ["MULTI", &a, &b, "EXEC"]);
 }
@@ -79,10 +73,10 @@ fn a_script_sends_its_effects_and_not_itself() {
     let mut stream = Stream::of(&server);
     let once = "return redis.call('RL.HIT', KEYS[1], 3, 60)";
     c.run_words(&["EVAL", once, "1", "a"]);
-    let first = effect(&mut c, "a");
+    let first = c.effect("a");
     let twice = "redis.call('RL.HIT', KEYS[1], 3, 60) return redis.call('RL.HIT', KEYS[2], 3, 60)";
     c.run_words(&["EVAL", twice, "2", "a", "b"]);
-    let (a, b) = (effect(&mut c, "a"), effect(&mut c, "b"));
+    let (a, b) = (c.effect("a"), c.effect("b"));
     let refused = "for _ = 1, 9 do redis.call('RL.HIT', KEYS[1], 2, 60) end return 1";
     c.run_words(&["EVAL", refused, "1", "a"]);
     c.run("SET mark 1");

@@ -53,14 +53,8 @@ fn line() -> impl Strategy<Value = String> {
 
 /// Value and end of each key that will be there for a while.
 fn data(c: &mut Conn) -> BTreeMap<String, (Option<String>, i64)> {
-    let Value::Array(keys) = c.run("KEYS *") else {
-        panic!("no keys");
-    };
     let mut data = BTreeMap::new();
-    for key in keys {
-        let Value::BulkString(key) = key else {
-            panic!("no key");
-        };
+    for key in c.keys() {
         let key = String::from_utf8(key).unwrap();
         if c.pttl(&key) > 60_000 {
             let end_ms = c.integer(&format!("PEXPIRETIME {key}"));

@@ -180,11 +180,7 @@ pub(super) fn decide(
         (Action::Refund, Some(_)) => (reckoned, end_ms(owed_after), Written::Replaced),
         // The repair: a debt dated after now, or one that lost its expiry.
         (_, Some(debt)) if kept_end_ms.is_none() => {
-            let written = if ahead {
-                Written::Replaced
-            } else {
-                Written::Kept
-            };
+            let written = Written::by_repair(ahead);
             (debt, end_ms(owed).max(now_ms.saturating_add(1)), written)
         }
         _ => return (verdict, None),

@@ -92,6 +92,17 @@ pub(crate) enum Written {
     Replaced,
 }
 
+impl Written {
+    /// By a repair: a state that was dated after now is written anew, else only the end is.
+    fn by_repair(was_ahead: bool) -> Self {
+        if was_ahead {
+            Self::Replaced
+        } else {
+            Self::Kept
+        }
+    }
+}
+
 /// Why the stored text is no limiter of the rule's algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {

@@ -205,11 +205,7 @@ pub(super) fn decide(
         }
         // The repair: a state dated after now, or one that lost its expiry.
         (None, Some(windows)) if kept_end_ms.is_none() => {
-            let written = if ahead {
-                Written::Replaced
-            } else {
-                Written::Kept
-            };
+            let written = Written::by_repair(ahead);
             (windows, windows.end_ms(window_ms, now_ms), written)
         }
         _ => return (verdict, None),

@@ -327,6 +327,33 @@ impl Conn {
         line.map(ToString::to_string)
     }
 
+    /// The server's clock.
+    pub fn now_ms(&mut self) -> i64 {
+        let script = "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)";
+        match self.run_words(&["EVAL", script, "0"]) {
+            Value::Int(now_ms) => now_ms,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn keys(&mut self) -> Vec<Vec<u8>> {
+        let Value::Array(keys) = self.run("KEYS *") else {
+            panic!("no keys");
+        };
+        let bytes = |key| match key {
+            Value::BulkString(key) => key,
+            other => panic!("{other:?}"),
+        };
+        keys.into_iter().map(bytes).collect()
+    }
+
+    /// What replicas and the AOF get of a key as it stands.
+    pub fn effect(&mut self, key: &str) -> String {
+        let value = self.get(key).unwrap();
+        let end_ms = self.integer(&format!("PEXPIRETIME {key}"));
+        format!("SET {key} {value} PXAT {end_ms}")
+    }
+
     /// All there is to see of a key: type, value, expiry, and how many keys there are.
     pub fn picture(&mut self, key: &str) -> (Value, Value, i64, i64) {
         (
