@@ -1,4 +1,4 @@
-.PHONY: help run test test-all lint bench
+.PHONY: help run test test-all lint bench drawings
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -21,3 +21,6 @@ lint: ## Check format, lints and scripts
 
 bench: ## Measure side by side with INCR, GET and Lua scripts on SERVER
 	@SERVER='$(SERVER)' scripts/bench
+
+drawings: ## Draw docs/drawings anew, from what the algorithms decide
+	@WRITE_DRAWINGS=1 cargo test --locked --quiet --lib drawings

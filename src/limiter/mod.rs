@@ -4,6 +4,8 @@
 //! clock. Every function is total: any 64-bit input gives an answer, without overflow or panic.
 
 mod bucket;
+#[cfg(test)]
+mod drawings;
 mod fixed;
 mod sliding;
 #[cfg(test)]
