@@ -3,7 +3,7 @@
 //! One hot key, 50 connections, 32 commands in flight on each; server and load on a core each where
 //! there are two. A round runs every contender once, between two runs of INCR; a figure is its
 //! throughput over the mean of those two, and the table shows the median over the rounds with the
-//! lowest and the highest. `BENCH_ROUNDS` (15) and `BENCH_REQUESTS` (200000 a run) change the effort.
+//! lowest and the highest. `BENCH_ROUNDS` (15), `BENCH_REQUESTS` (200000 a run) and `BENCH_PIPELINE` (32) change the effort.
 
 #[allow(dead_code)]
 #[path = "../tests/common/mod.rs"]
@@ -11,7 +11,10 @@ mod common;
 
 use std::process::{Command, Stdio};
 
+mod load;
+
 use common::{Conn, Server};
+use load::Load;
 
 /// The same rules and the same verdict, as a script: refused hits don't count, a counter without
 /// expiry gets one, times are rounded up.
@@ -99,16 +102,16 @@ fn contenders(script: &str, bucket_script: &str) -> Vec<Contender> {
 fn main() {
     let rounds: usize = setting("BENCH_ROUNDS", 15);
     let requests: usize = setting("BENCH_REQUESTS", 200_000);
+    let pipeline: usize = setting("BENCH_PIPELINE", 32);
     let server = Server::start();
     let mut c = server.connect();
-    let two_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-    if two_cores {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
         pin(&server);
     }
-    let load = Load {
-        port: server.port(),
-        requests,
-        two_cores,
+    let mut load = Load::new(server.port(), 50, pipeline);
+    let mut run = |c: &mut Conn, contender: &Contender| {
+        c.run(contender.setup);
+        load.run(&contender.command, requests)
     };
 
     let mut load_script = |script: &str| match c.run_words(&["SCRIPT", "LOAD", script]) {
@@ -133,16 +136,18 @@ fn main() {
         })
         .unwrap_or_default()
         .replace("_version:", " ");
-    println!("{version}, one key, 50 connections, pipeline 32, {rounds} rounds of {requests}");
+    println!(
+        "{version}, one key, 50 connections, pipeline {pipeline}, {rounds} rounds of {requests}"
+    );
 
-    let _ = load.run(&mut c, &incr);
+    let _ = run(&mut c, &incr);
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); contenders.len()];
     let mut incrs = Vec::new();
     for round in 0..rounds {
-        let mut before = load.run(&mut c, &incr);
+        let mut before = run(&mut c, &incr);
         for (contender, ratios) in contenders.iter().zip(&mut ratios) {
-            let throughput = load.run(&mut c, contender);
-            let after = load.run(&mut c, &incr);
+            let throughput = run(&mut c, contender);
+            let after = run(&mut c, &incr);
             ratios.push(throughput / ((before + after) / 2.0));
             incrs.push(after);
             before = after;
@@ -187,53 +192,13 @@ fn spread(figures: &mut [f64]) -> (f64, f64, f64) {
     (first, figures[figures.len() / 2], last)
 }
 
-/// Keeps all threads of the server on the first core; the load gets the second.
+/// Keeps all threads of the server on the first core, and this program on the second.
 fn pin(server: &Server) {
-    let pid = server.pid().to_string();
-    let _ = Command::new("taskset")
-        .args(["--all-tasks", "--cpu-list", "--pid", "0", &pid])
-        .stdout(Stdio::null())
-        .status();
-}
-
-struct Load {
-    port: u16,
-    requests: usize,
-    two_cores: bool,
-}
-
-impl Load {
-    /// Requests a second.
-    fn run(&self, c: &mut Conn, contender: &Contender) -> f64 {
-        c.run(contender.setup);
-        let mut command = if self.two_cores {
-            let mut pinned = Command::new("taskset");
-            pinned.args(["--cpu-list", "1", "redis-benchmark"]);
-            pinned
-        } else {
-            Command::new("redis-benchmark")
-        };
-        let output = command
-            .args([
-                "-p",
-                &self.port.to_string(),
-                "-c",
-                "50",
-                "-P",
-                "32",
-                "--csv",
-            ])
-            .args(["-n", &self.requests.to_string()])
-            .args(&contender.command)
-            .output()
-            .expect("redis-benchmark runs");
-        let text = String::from_utf8_lossy(&output.stdout);
-        let last = text.lines().last().unwrap_or_default();
-        // "the command","the requests a second",...
-        last.split("\",\"")
-            .nth(1)
-            .and_then(|figure| figure.trim_matches('"').parse().ok())
-            .unwrap_or_else(|| panic!("no figure for {}: {text}", contender.name))
+    for (core, pid) in [("0", server.pid()), ("1", std::process::id())] {
+        let _ = Command::new("taskset")
+            .args(["--all-tasks", "--cpu-list", "--pid", core, &pid.to_string()])
+            .stdout(Stdio::null())
+            .status();
     }
 }
 
@@ -245,7 +210,7 @@ enum MemoryOf {
 /// Bytes for each of a million keys.
 fn memory(c: &mut Conn, of: MemoryOf) -> f64 {
     const KEYS: u32 = 1_000_000;
-    c.run("FLUSHALL");
+    c.run("FLUSHALL SYNC");
     let used = |c: &mut Conn| -> f64 {
         let used = c.info_field("memory", "used_memory").expect("a figure");
         used.parse().expect("a number")
@@ -268,6 +233,6 @@ fn memory(c: &mut Conn, of: MemoryOf) -> f64 {
         pipeline.query::<()>(&mut c.0).expect("replies");
     }
     let after = used(c);
-    c.run("FLUSHALL");
+    c.run("FLUSHALL SYNC");
     (after - before) / f64::from(KEYS)
 }

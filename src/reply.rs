@@ -46,11 +46,15 @@ pub(crate) fn verdict(ctx: &Context, verdict: &Verdict, unit: Unit) {
 }
 
 /// Replies what holds for all verdicts together, and each: allowed, retry_after, verdicts.
-pub(crate) fn verdicts(ctx: &Context, verdicts: &[Verdict], unit: Unit) {
-    let allowed = verdicts.iter().all(|verdict| verdict.allowed);
+pub(crate) fn verdicts<'a>(
+    ctx: &Context,
+    verdicts: impl ExactSizeIterator<Item = &'a Verdict> + Clone,
+    unit: Unit,
+) {
+    let allowed = verdicts.clone().all(|verdict| verdict.allowed);
     // Of those that refused; one that never can be allowed is the longest of all.
     let retry_after_ms = verdicts
-        .iter()
+        .clone()
         .map(|verdict| verdict.retry_after_ms)
         .try_fold(0, |longest: i64, retry_after_ms| {
             retry_after_ms.map(|retry_after_ms| longest.max(retry_after_ms))

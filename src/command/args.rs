@@ -2,6 +2,8 @@
 //!
 //! In the server's order: arity, syntax, numbers. `rl.hit k x 60 NOSUCHWORD` is a syntax error.
 
+use smallvec::SmallVec;
+
 use crate::api::Argument;
 use crate::errors::Error;
 use crate::limiter::{self, Algorithm, Rule};
@@ -39,11 +41,14 @@ impl<'a> Call<'a> {
     }
 }
 
+/// What a call about several limiters keeps of each; of the usual few it does so without allocating.
+pub(crate) type PerRule<T> = SmallVec<[T; 4]>;
+
 /// A call about several limiters: `numkeys key [key ...] rule [rule ...] [MS]`.
 pub(crate) struct ManyCall<'a> {
     pub(crate) keys: &'a [Argument],
     /// As many as keys.
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: PerRule<Rule>,
     pub(crate) unit: Unit,
 }
 
@@ -53,7 +58,7 @@ impl<'a> ManyCall<'a> {
         let keys = many_keys(args)?;
         let mut words = args.get(keys.len().saturating_add(2)..).unwrap_or_default();
         let mut unit = Unit::Seconds;
-        let mut rules = Vec::with_capacity(keys.len());
+        let mut rules = PerRule::with_capacity(keys.len());
         while rules.len() < keys.len() {
             let (rule, rest) = RuleWords::parse(words, None)?;
             rules.push(rule);
@@ -90,7 +95,7 @@ pub(crate) fn many_keys(args: &[Argument]) -> Result<&[Argument], Error> {
 }
 
 fn repeats(keys: &[Argument]) -> bool {
-    let mut names: Vec<&[u8]> = keys.iter().map(Argument::bytes).collect();
+    let mut names: PerRule<&[u8]> = keys.iter().map(Argument::bytes).collect();
     names.sort_unstable();
     names.iter().zip(names.iter().skip(1)).any(|(a, b)| a == b)
 }

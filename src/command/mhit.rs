@@ -6,27 +6,16 @@ use std::ffi::CStr;
 
 use redis_module::Context;
 
-use super::args::{many_keys, ManyCall};
+use super::args::{many_keys, ManyCall, PerRule};
 use super::Handler;
-use crate::api::{self, Argument, Mode};
+use crate::api::Argument;
+use crate::api::{self, Mode};
 use crate::errors::Error;
 use crate::key::{Events, LimiterKey, ROOM};
-use crate::limiter::{self, Action, Change, Verdict};
+use crate::limiter::{self, Action};
 use crate::reply;
 
 pub(crate) struct Mhit;
-
-/// What becomes of a limiter: if all rules allow, and if one refuses.
-struct Decision {
-    taken: (Verdict, Option<Change>),
-    looked_at: (Verdict, Option<Change>),
-}
-
-impl Decision {
-    fn refuses(&self) -> bool {
-        !self.taken.0.allowed
-    }
-}
 
 /// The position of the first key; the command's name is at 0.
 const FIRST_KEY: usize = 2;
@@ -43,40 +32,48 @@ impl Handler for Mhit {
         }
         let now_ms = api::now_ms();
         let call = ManyCall::parse(args, now_ms)?;
+        let mut rooms = PerRule::from_elem(ROOM, call.keys.len());
         let limiters = call.keys.iter().zip(&call.rules);
 
         // Decide all. One key is open at a time: opening one that has expired makes the server tell
-        // other modules so, and what they do then may concern the others.
-        let mut decisions = Vec::with_capacity(call.keys.len());
-        for (name, rule) in limiters.clone() {
-            let mut room = ROOM;
-            let mut key = LimiterKey::open(ctx, name, Mode::ReadAndWrite)?;
-            let stored = key.stored(&mut room);
-            decisions.push(Decision {
-                taken: limiter::decide(stored, rule, Action::Hit, now_ms)?,
-                looked_at: limiter::decide(stored, rule, Action::Peek, now_ms)?,
-            });
+        // other modules so, and what they do then may concern the others. From the last to the
+        // first, which stays open: it is the first to be written.
+        let mut open = None;
+        let mut decisions = PerRule::with_capacity(rooms.len());
+        for ((name, rule), room) in limiters.clone().zip(&mut rooms).rev() {
+            drop(open.take());
+            let key = open.insert(LimiterKey::open(ctx, name, Mode::ReadAndWrite)?);
+            let stored = key.stored(room);
+            let decision = limiter::decide(stored, rule, Action::Hit, now_ms)?;
+            decisions.push((stored, decision));
         }
+        decisions.reverse();
+
         // If one refuses, nobody takes: those that would have are only looked at.
-        let refused = decisions.iter().any(Decision::refuses);
-        let decisions = decisions.into_iter().map(|decision| match refused {
-            true if !decision.refuses() => decision.looked_at,
-            _ => decision.taken,
-        });
-        let decisions: Vec<_> = decisions.collect();
+        if decisions.iter().any(|(_, (verdict, _))| !verdict.allowed) {
+            for ((stored, decision), rule) in decisions.iter_mut().zip(&call.rules) {
+                if decision.0.allowed {
+                    *decision = limiter::decide(*stored, rule, Action::Peek, now_ms)?;
+                }
+            }
+        }
 
         // Then write all, and when the last key is closed, tell all.
-        let mut events = Vec::with_capacity(decisions.len());
-        for ((name, _), (_, change)) in limiters.zip(&decisions) {
+        let mut events = PerRule::with_capacity(decisions.len());
+        for ((name, _), (_, (_, change))) in limiters.zip(&decisions) {
+            let first = open.take();
             if let Some(change) = change {
-                let key = LimiterKey::open(ctx, name, Mode::ReadAndWrite)?;
+                let key = match first {
+                    Some(key) => key,
+                    None => LimiterKey::open(ctx, name, Mode::ReadAndWrite)?,
+                };
                 events.push(key.store(change)?);
             }
         }
         events.into_iter().for_each(Events::send);
 
-        let verdicts: Vec<_> = decisions.iter().map(|(verdict, _)| *verdict).collect();
-        reply::verdicts(ctx, &verdicts, call.unit);
+        let verdicts = decisions.iter().map(|(_, (verdict, _))| verdict);
+        reply::verdicts(ctx, verdicts, call.unit);
         Ok(())
     }
 }
