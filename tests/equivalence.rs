@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
+use redis::Value;
+
 use crate::common::{wait_until, Conn, Server};
 
 #[derive(Clone, Debug)]
@@ -87,4 +89,72 @@ fn random_traffic_gets_the_verdicts_of_multi_incr_expire_exec() {
         Ok(())
     });
     outcome.unwrap();
+}
+
+#[test]
+fn a_script_and_a_function_get_the_verdicts_of_a_client() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.run_words(&[
+        "FUNCTION",
+        "LOAD",
+        "#!lua name=limits\n\
+         redis.register_function('call', function(keys, args) return redis.call(unpack(args)) end)",
+    ]);
+    let mut refused = 0;
+    for algorithm in ["FIXED", "SLIDING", "BUCKET 7"] {
+        for (command, cost) in [
+            ("RL.PEEK", 1),
+            ("RL.HIT", 3),
+            ("RL.HIT", 2),
+            ("RL.PEEK", 3),
+            ("RL.HIT", 3),
+            ("RL.REFUND", 1),
+            ("RL.HIT", 3),
+            ("RL.HIT", 1),
+            ("RL.PEEK", 1),
+            ("RL.REFUND", 100),
+            ("RL.PEEK", 7),
+            ("RL.HIT", 8),
+            ("RL.MHIT", 2),
+            ("RL.MHIT", 4),
+            ("RL.MHIT", 4),
+        ] {
+            let line = |key: &str| {
+                let rule = format!("7 36000 {algorithm} COST {cost}");
+                match command {
+                    "RL.MHIT" => format!("RL.MHIT 2 {key} other-{key} {rule} {rule}"),
+                    _ => format!("{command} {key} {rule}"),
+                }
+            };
+            let want = integers(&c.run(&line("direct")));
+            let script = "return redis.call(unpack(ARGV))";
+            for (key, call) in [
+                ("script", &["EVAL", script, "0"][..]),
+                ("function", &["FCALL", "call", "0"]),
+            ] {
+                let line = line(key);
+                let words = line.split(' ').collect::<Vec<_>>();
+                let got = integers(&c.run_words(&[call, &words[..]].concat()));
+                assert_eq!(got.len(), want.len(), "{line}");
+                for (got, want) in got.iter().zip(&want) {
+                    // A moment later, a time of hours may have one second less, or have more.
+                    let slack = i64::from(*want > 1_000);
+                    assert!((got - want).abs() <= slack, "{line}: {got}, {want}");
+                }
+            }
+            refused += usize::from(want[0] == 0);
+        }
+        c.run("FLUSHALL");
+    }
+    assert!(refused >= 9, "{refused} refused");
+}
+
+/// The integers of a reply, also of one with arrays in it, in their order.
+fn integers(reply: &Value) -> Vec<i64> {
+    match reply {
+        Value::Int(integer) => vec![*integer],
+        Value::Array(replies) => replies.iter().flat_map(integers).collect(),
+        other => panic!("{other:?}"),
+    }
 }
