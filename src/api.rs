@@ -7,18 +7,19 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, CStr, CString};
+use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
 use redis_module::{raw, Context, KeyMode, NotifyEvent, Status};
 
 use crate::command::{self, Handler};
 use crate::docs::{self, Docs, Keys, Kind};
-use crate::lifecycle;
+use crate::{lifecycle, stats, sweeper};
 
 /// Calls one function of the module API.
 ///
@@ -134,6 +135,55 @@ impl Argument {
     }
 }
 
+/// A string that the module owns: the name of a key that no argument names.
+pub(crate) struct Name(Argument);
+
+// SAFETY: nobody else uses it while the module does, and the server calls the module from one thread
+// at a time.
+unsafe impl Send for Name {}
+
+impl Name {
+    pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: the server copies the bytes; a string without a context belongs to the module.
+        let string = unsafe {
+            call!(RedisModule_CreateString(
+                ptr::null_mut(),
+                bytes.as_ptr().cast(),
+                bytes.len()
+            ))
+        };
+        NonNull::new(string).map(|string| Self(Argument(string)))
+    }
+
+    fn into_raw(self) -> *mut raw::RedisModuleString {
+        let string = self.0 .0.as_ptr();
+        std::mem::forget(self);
+        string
+    }
+}
+
+impl Deref for Name {
+    type Target = Argument;
+
+    fn deref(&self) -> &Argument {
+        &self.0
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        free_string(self.0 .0.as_ptr());
+    }
+}
+
+/// Gives back a string that the module owns; nothing may use it any more.
+fn free_string(string: *mut raw::RedisModuleString) {
+    if !string.is_null() {
+        // SAFETY: the module owns it, and gives it back once.
+        unsafe { call!(RedisModule_FreeString(ptr::null_mut(), string)) };
+    }
+}
+
 /// The server's clock: milliseconds of Unix time, by the time at which this call or, inside MULTI
 /// and scripts, the outermost one began, where the server tells (7.2 and later).
 pub(crate) fn now_ms() -> i64 {
@@ -161,6 +211,9 @@ pub(crate) struct Key<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Read,
+    /// As [`Mode::Read`], but it doesn't count as a use of the key, by which the server chooses
+    /// what to evict.
+    Look,
     /// An expired key is deleted by the server first.
     ReadAndWrite,
 }
@@ -169,6 +222,10 @@ impl Mode {
     fn bits(self) -> KeyMode {
         match self {
             Self::Read => KeyMode::READ,
+            Self::Look => {
+                KeyMode::READ
+                    | KeyMode::from_bits_retain(raw::REDISMODULE_OPEN_KEY_NOTOUCH as c_int)
+            }
             Self::ReadAndWrite => KeyMode::READ | KeyMode::WRITE,
         }
     }
@@ -218,7 +275,7 @@ impl<'a> Key<'a> {
             return None;
         }
         let mode = match self.mode {
-            Mode::Read => KeyMode::READ,
+            Mode::Read | Mode::Look => KeyMode::READ,
             Mode::ReadAndWrite => KeyMode::WRITE,
         };
         let mut length = 0;
@@ -233,6 +290,14 @@ impl<'a> Key<'a> {
         // SAFETY: the value has at least as many bytes as `room` now, and is not `room`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), room.as_mut_ptr(), room.len()) };
         Some(room)
+    }
+
+    /// How long the value of a string is, in bytes. It is not read, and stays as it is kept.
+    pub(crate) fn length(&self) -> usize {
+        // SAFETY: the key is open.
+        self.raw.map_or(0, |raw| unsafe {
+            call!(RedisModule_ValueLength(raw.as_ptr()))
+        })
     }
 
     /// The key's expiry, in milliseconds of Unix time. `None` if it has none.
@@ -346,25 +411,13 @@ static PXAT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut())
 
 /// Makes what the calls above keep between them.
 pub(crate) fn acquire() {
-    let word = c"PXAT";
-    // SAFETY: the server copies the bytes; a string without a context belongs to the module.
-    let kept = unsafe {
-        call!(RedisModule_CreateString(
-            ptr::null_mut(),
-            word.as_ptr(),
-            word.count_bytes()
-        ))
-    };
+    let kept = Name::new(b"PXAT").map_or(ptr::null_mut(), Name::into_raw);
     PXAT.store(kept, Ordering::Relaxed);
 }
 
 /// Gives back what the module holds of the server; nothing of it may run after that.
 pub(crate) fn release() {
-    let word = PXAT.swap(ptr::null_mut(), Ordering::Relaxed);
-    if !word.is_null() {
-        // SAFETY: `acquire` made it, and it is given back once.
-        unsafe { call!(RedisModule_FreeString(ptr::null_mut(), word)) };
-    }
+    free_string(PXAT.swap(ptr::null_mut(), Ordering::Relaxed));
 }
 
 /// Tells WATCH and client-side caches that the key changed.
@@ -396,6 +449,229 @@ pub(crate) fn has_command(ctx: &Context, name: &CStr) -> bool {
     }
     raw::free_call_reply(reply);
     true
+}
+
+/// A command's reply, given back when it goes out of scope.
+struct CallReply(NonNull<raw::RedisModuleCallReply>);
+
+impl Drop for CallReply {
+    fn drop(&mut self) {
+        raw::free_call_reply(self.0.as_ptr());
+    }
+}
+
+impl CallReply {
+    fn is(&self, kind: isize) -> bool {
+        // SAFETY: the reply is alive.
+        let found = unsafe { call!(RedisModule_CallReplyType(self.0.as_ptr())) };
+        found as isize == kind
+    }
+
+    /// The bytes of a string or of an error; empty for anything else.
+    fn bytes(&self) -> &[u8] {
+        bytes_of(self.0.as_ptr())
+    }
+
+    /// The element of an array.
+    fn element(&self, index: usize) -> *mut raw::RedisModuleCallReply {
+        raw::call_reply_array_element(self.0.as_ptr(), index)
+    }
+}
+
+/// The bytes of a reply that is a string or an error, alive as long as the whole reply is.
+fn bytes_of<'a>(reply: *mut raw::RedisModuleCallReply) -> &'a [u8] {
+    if reply.is_null() {
+        return &[];
+    }
+    let mut length = 0;
+    let bytes = raw::call_reply_string_ptr(reply, &mut length);
+    if bytes.is_null() {
+        return &[];
+    }
+    // SAFETY: the server answers with the string's own bytes.
+    unsafe { slice::from_raw_parts(bytes.cast::<u8>(), length) }
+}
+
+/// Keys that the server's SCAN names, and the cursor to go on with.
+pub(crate) struct Page {
+    pub(crate) cursor: Vec<u8>,
+    pub(crate) names: Vec<Name>,
+}
+
+/// A step of the server's SCAN over the strings of the selected database whose names match. `None`
+/// if it doesn't run.
+pub(crate) fn scan(ctx: &Context, cursor: &[u8], pattern: &[u8], count: i64) -> Option<Page> {
+    // SAFETY: the context is alive; the format names a buffer with its length, a string, a buffer
+    // with its length, a string, an integer and two strings, and so do the arguments.
+    let reply = unsafe {
+        call!(RedisModule_Call(
+            ctx.ctx,
+            c"SCAN".as_ptr(),
+            c"bcbclcc".as_ptr(),
+            cursor.as_ptr(),
+            cursor.len(),
+            c"MATCH".as_ptr(),
+            pattern.as_ptr(),
+            pattern.len(),
+            c"COUNT".as_ptr(),
+            count,
+            c"TYPE".as_ptr(),
+            c"string".as_ptr(),
+        ))
+    };
+    let reply = CallReply(NonNull::new(reply)?);
+    if !reply.is(raw::REDISMODULE_REPLY_ARRAY) {
+        return None;
+    }
+    let names = reply.element(1);
+    if names.is_null() {
+        return None;
+    }
+    let names = (0..raw::call_reply_length(names))
+        .filter_map(|index| Name::new(bytes_of(raw::call_reply_array_element(names, index))));
+    Some(Page {
+        cursor: bytes_of(reply.element(0)).to_vec(),
+        names: names.collect(),
+    })
+}
+
+/// What the server's GET replies, which leaves the value as it is kept; `None` if that is no string.
+pub(crate) fn get(ctx: &Context, key: &Argument) -> Option<Vec<u8>> {
+    // SAFETY: the context and the name are alive, and the format names a string.
+    let reply = unsafe {
+        call!(RedisModule_Call(
+            ctx.ctx,
+            c"GET".as_ptr(),
+            c"s".as_ptr(),
+            key.0.as_ptr(),
+        ))
+    };
+    let reply = CallReply(NonNull::new(reply)?);
+    reply
+        .is(raw::REDISMODULE_REPLY_STRING)
+        .then(|| reply.bytes().to_vec())
+}
+
+/// Whether the server would refuse now, for want of memory, a command that makes this key, which is
+/// missing.
+pub(crate) fn out_of_memory(ctx: &Context, key: &Argument) -> bool {
+    if !has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_OOM) {
+        return false;
+    }
+    // Over maxmemory; but the server may go on by evicting. So it is asked to add nothing to the
+    // key, which it refuses exactly when it would refuse more, and which makes no key.
+    // SAFETY: the context and the name are alive; the format says that a refusal for want of memory
+    // (M) is a reply (E), and names a string of the server and two strings.
+    let reply = unsafe {
+        call!(RedisModule_Call(
+            ctx.ctx,
+            c"SETRANGE".as_ptr(),
+            c"MEscc".as_ptr(),
+            key.0.as_ptr(),
+            c"0".as_ptr(),
+            c"".as_ptr(),
+        ))
+    };
+    let Some(reply) = NonNull::new(reply).map(CallReply) else {
+        return true;
+    };
+    // Where SETRANGE has another name it can't be told: then as if nothing could be evicted.
+    reply.is(raw::REDISMODULE_REPLY_ERROR)
+}
+
+fn has_flag(ctx: &Context, flag: u32) -> bool {
+    // SAFETY: the context is alive.
+    let flags = unsafe { call!(RedisModule_GetContextFlags(ctx.ctx)) };
+    flags & flag as c_int != 0
+}
+
+/// Whether what nobody asked for may be written now: on a primary that has its data, and not while
+/// writes are paused, when the server aborts over one.
+pub(crate) fn may_write_unasked(ctx: &Context) -> bool {
+    // SAFETY: the function takes nothing and reads a variable of the server.
+    has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_MASTER)
+        && !has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_LOADING)
+        && unsafe { call!(RedisModule_AvoidReplicaTraffic()) } == 0
+}
+
+/// Selects a database. False if there is none of this number.
+pub(crate) fn select_db(ctx: &Context, number: c_int) -> bool {
+    // SAFETY: the context is alive.
+    let status = unsafe { call!(RedisModule_SelectDb(ctx.ctx, number)) };
+    status == Status::Ok as c_int
+}
+
+/// How many keys the selected database has.
+pub(crate) fn db_size(ctx: &Context) -> u64 {
+    // SAFETY: the context is alive.
+    unsafe { call!(RedisModule_DbSize(ctx.ctx)) }
+}
+
+/// Who made the call, by the ACL.
+pub(crate) enum Caller {
+    /// The server itself: what it loads or replicates.
+    Server,
+    User(NonNull<raw::RedisModuleUser>),
+    /// A user who was deleted since.
+    Nobody,
+}
+
+impl Caller {
+    pub(crate) fn of(ctx: &Context) -> Self {
+        if has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_LOADING)
+            || has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_REPLICATED)
+        {
+            return Self::Server;
+        }
+        // SAFETY: the context is that of a command of a client, which has a user.
+        let name = unsafe { call!(RedisModule_GetCurrentUserName(ctx.ctx)) };
+        let Some(name) = NonNull::new(name).map(|name| Name(Argument(name))) else {
+            return Self::Nobody;
+        };
+        // SAFETY: the name is alive.
+        let user = unsafe { call!(RedisModule_GetModuleUserFromUserName(name.0 .0.as_ptr())) };
+        NonNull::new(user).map_or(Self::Nobody, Self::User)
+    }
+
+    pub(crate) fn may_read(&self, key: &Argument) -> bool {
+        self.may(key, raw::REDISMODULE_CMD_KEY_ACCESS)
+    }
+
+    pub(crate) fn may_write(&self, key: &Argument) -> bool {
+        self.may(key, raw::REDISMODULE_CMD_KEY_UPDATE)
+    }
+
+    fn may(&self, key: &Argument, flag: u32) -> bool {
+        match self {
+            Self::Server => true,
+            Self::Nobody => false,
+            Self::User(user) => {
+                // SAFETY: the user and the name are alive.
+                let status = unsafe {
+                    call!(RedisModule_ACLCheckKeyPermissions(
+                        user.as_ptr(),
+                        key.0.as_ptr(),
+                        flag as c_int,
+                    ))
+                };
+                status == Status::Ok as c_int
+            }
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if let Self::User(user) = self {
+            // SAFETY: `of` was given it, and it is given back once.
+            unsafe { call!(RedisModule_FreeModuleUser(user.as_ptr())) };
+        }
+    }
+}
+
+/// Replies a string of bytes.
+pub(crate) fn reply_bytes(ctx: &Context, bytes: &[u8]) {
+    raw::reply_with_string_buffer(ctx.ctx, bytes.as_ptr().cast::<c_char>(), bytes.len());
 }
 
 /// Writes a line to the server's log, at its level `warning`.
@@ -472,7 +748,7 @@ pub(crate) fn create_command(
     // The first key, the last and the step; keys that are counted can't be told this way.
     let (first, last, step) = match keys {
         Keys::FirstRead | Keys::FirstUpdated => (1, 1, 1),
-        Keys::CountedUpdated => (0, 0, 0),
+        Keys::CountedUpdated | Keys::None => (0, 0, 0),
     };
     // SAFETY: the server copies the names; the entry point stays as long as the module is loaded.
     let status = unsafe {
@@ -534,7 +810,11 @@ impl Registered {
             sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
             sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
         };
-        let mut key_specs = [key_spec(docs.keys), zeroed()];
+        // A list that ends with an entry of zeros.
+        let mut key_specs = match docs.keys {
+            Keys::None => [zeroed(), zeroed()],
+            keys => [key_spec(keys), zeroed()],
+        };
         let mut arguments = RawArguments::new(docs.arguments);
         let info = raw::RedisModuleCommandInfo {
             version: &version,
@@ -542,7 +822,7 @@ impl Registered {
             complexity: docs.complexity.as_ptr(),
             since: docs.since.as_ptr(),
             history: ptr::null_mut(),
-            tips: ptr::null(),
+            tips: docs.tips.map_or(ptr::null(), CStr::as_ptr),
             arity: docs.arity,
             key_specs: key_specs.as_mut_ptr(),
             args: arguments.list.as_mut_ptr(),
@@ -562,6 +842,7 @@ fn key_spec(keys: Keys) -> raw::RedisModuleCommandKeySpec {
     spec.flags = u64::from(match keys {
         Keys::FirstRead => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         Keys::FirstUpdated | Keys::CountedUpdated => READ_AND_UPDATED,
+        Keys::None => 0,
     });
     match keys {
         Keys::FirstRead | Keys::FirstUpdated => {
@@ -576,6 +857,7 @@ fn key_spec(keys: Keys) -> raw::RedisModuleCommandKeySpec {
             spec.fk.keynum.firstkey = 1;
             spec.fk.keynum.keystep = 1;
         }
+        Keys::None => {}
     }
     spec
 }
@@ -603,6 +885,10 @@ impl RawArguments {
                 }
                 Kind::Integer => {
                     listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER;
+                    None
+                }
+                Kind::Pattern => {
+                    listed.type_ = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PATTERN;
                     None
                 }
                 Kind::Word => {
@@ -658,13 +944,295 @@ unsafe impl ZeroIsValid for raw::RedisModuleCommandArg {}
 // SAFETY: integers, nullable pointers, and unions of such.
 unsafe impl ZeroIsValid for raw::RedisModuleCommandKeySpec {}
 
+/// A setting that is a number, which the server gets and sets: a word of several, or yes or no, is
+/// the number of the word.
+pub(crate) struct NumberSetting(AtomicI64);
+
+impl NumberSetting {
+    pub(crate) const fn new(value: i64) -> Self {
+        Self(AtomicI64::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// What the callbacks are given with each call.
+    fn as_data(&'static self) -> *mut c_void {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// # Safety
+    ///
+    /// `data` is what [`NumberSetting::as_data`] made.
+    unsafe fn of(data: *mut c_void) -> &'static AtomicI64 {
+        // SAFETY: as the caller says.
+        unsafe { &(*data.cast::<Self>()).0 }
+    }
+}
+
+unsafe extern "C" fn get_integer(_: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: the server passes what it was given with the setting.
+    unsafe { NumberSetting::of(data) }.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn set_integer(
+    _: *const c_char,
+    value: c_longlong,
+    data: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server passes what it was given with the setting.
+    unsafe { NumberSetting::of(data) }.store(value, Ordering::Relaxed);
+    Status::Ok as c_int
+}
+
+unsafe extern "C" fn get_word(_: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: the server passes what it was given with the setting.
+    let value = unsafe { NumberSetting::of(data) }.load(Ordering::Relaxed);
+    c_int::try_from(value).unwrap_or(0)
+}
+
+unsafe extern "C" fn set_word(
+    _: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server passes what it was given with the setting.
+    unsafe { NumberSetting::of(data) }.store(value.into(), Ordering::Relaxed);
+    Status::Ok as c_int
+}
+
+/// A setting of bytes, which the server gets and sets.
+pub(crate) struct BytesSetting(AtomicPtr<raw::RedisModuleString>);
+
+impl BytesSetting {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// What it is now; the setting may change with the next call of the server.
+    pub(crate) fn get(&self) -> Vec<u8> {
+        let string = NonNull::new(self.0.load(Ordering::Relaxed));
+        string.map_or_else(Vec::new, |string| Argument(string).bytes().to_vec())
+    }
+
+    fn set(&self, bytes: &[u8]) {
+        let string = Name::new(bytes).map_or(ptr::null_mut(), Name::into_raw);
+        free_string(self.0.swap(string, Ordering::Relaxed));
+    }
+
+    /// Gives back what it holds.
+    pub(crate) fn release(&self) {
+        free_string(self.0.swap(ptr::null_mut(), Ordering::Relaxed));
+    }
+}
+
+unsafe extern "C" fn get_bytes(_: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
+    // SAFETY: the server passes what it was given with the setting, and copies the string.
+    unsafe { &(*data.cast::<BytesSetting>()).0 }.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn set_bytes(
+    _: *const c_char,
+    value: *mut raw::RedisModuleString,
+    data: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    let done = command::guard(|| {
+        let value = Argument(NonNull::new(value)?);
+        if value.bytes().contains(&0) {
+            let text = Name::new(b"a NUL byte can't be kept in the configuration file")?;
+            // SAFETY: the server takes the string over and gives it back.
+            unsafe { *error = text.into_raw() };
+            return None;
+        }
+        // SAFETY: the server passes what it was given with the setting.
+        unsafe { &*data.cast::<BytesSetting>() }.set(value.bytes());
+        Some(())
+    });
+    match done {
+        Some(Some(())) => Status::Ok as c_int,
+        _ => Status::Err as c_int,
+    }
+}
+
+/// Registers a setting that is an integer. False if the server refuses.
+pub(crate) fn add_integer_setting(
+    ctx: &Context,
+    name: &CStr,
+    setting: &'static NumberSetting,
+    default: i64,
+    range: std::ops::RangeInclusive<i64>,
+) -> bool {
+    // SAFETY: the server copies the name, and gives the setting, which stays, to the callbacks.
+    let status = unsafe {
+        call!(RedisModule_RegisterNumericConfig(
+            ctx.ctx,
+            name.as_ptr(),
+            default,
+            raw::REDISMODULE_CONFIG_DEFAULT,
+            *range.start(),
+            *range.end(),
+            Some(get_integer),
+            Some(set_integer),
+            None,
+            setting.as_data(),
+        ))
+    };
+    status == Status::Ok as c_int
+}
+
+/// Registers a setting that is yes or no. False if the server refuses.
+pub(crate) fn add_yes_no_setting(
+    ctx: &Context,
+    name: &CStr,
+    setting: &'static NumberSetting,
+    default: i64,
+) -> bool {
+    // SAFETY: the server copies the name, and gives the setting, which stays, to the callbacks.
+    let status = unsafe {
+        call!(RedisModule_RegisterBoolConfig(
+            ctx.ctx,
+            name.as_ptr(),
+            c_int::from(default != 0),
+            raw::REDISMODULE_CONFIG_DEFAULT,
+            Some(get_word),
+            Some(set_word),
+            None,
+            setting.as_data(),
+        ))
+    };
+    status == Status::Ok as c_int
+}
+
+/// Registers a setting that is one of these words, by its place among them. False if the server
+/// refuses.
+pub(crate) fn add_word_setting(
+    ctx: &Context,
+    name: &CStr,
+    setting: &'static NumberSetting,
+    default: i64,
+    words: &[&CStr],
+) -> bool {
+    let (Ok(default), Ok(count)) = (c_int::try_from(default), c_int::try_from(words.len())) else {
+        return false;
+    };
+    let mut names: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    let numbers: Vec<c_int> = (0..count).collect();
+    // SAFETY: the server copies the names and the numbers, of which there are `count` each, and
+    // gives the setting, which stays, to the callbacks.
+    let status = unsafe {
+        call!(RedisModule_RegisterEnumConfig(
+            ctx.ctx,
+            name.as_ptr(),
+            default,
+            raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
+            names.as_mut_ptr(),
+            numbers.as_ptr(),
+            count,
+            Some(get_word),
+            Some(set_word),
+            None,
+            setting.as_data(),
+        ))
+    };
+    status == Status::Ok as c_int
+}
+
+/// Registers a setting of bytes. False if the server refuses.
+pub(crate) fn add_bytes_setting(
+    ctx: &Context,
+    name: &CStr,
+    setting: &'static BytesSetting,
+    default: &CStr,
+) -> bool {
+    // SAFETY: the server copies the name and the default, and gives the setting, which stays, to the
+    // callbacks.
+    let status = unsafe {
+        call!(RedisModule_RegisterStringConfig(
+            ctx.ctx,
+            name.as_ptr(),
+            default.as_ptr(),
+            raw::REDISMODULE_CONFIG_DEFAULT,
+            Some(get_bytes),
+            Some(set_bytes),
+            None,
+            ptr::from_ref(setting).cast_mut().cast(),
+        ))
+    };
+    status == Status::Ok as c_int
+}
+
+/// Sets all settings that are registered: to what the configuration file says, else to their
+/// defaults. False if that says what they refuse.
+pub(crate) fn load_settings(ctx: &Context) -> bool {
+    // SAFETY: the context is alive.
+    let status = unsafe { call!(RedisModule_LoadConfigs(ctx.ctx)) };
+    status == Status::Ok as c_int
+}
+
+/// The module's part of INFO.
+pub(crate) struct Info(*mut raw::RedisModuleInfoCtx);
+
+impl Info {
+    /// Begins the module's one section; false if INFO isn't asked for it.
+    pub(crate) fn section(&self) -> bool {
+        // SAFETY: the context is that of the call; no name stands for the module's own.
+        let status = unsafe { call!(RedisModule_InfoAddSection(self.0, c"".as_ptr())) };
+        status == Status::Ok as c_int
+    }
+
+    /// The server puts the module's name before the field's.
+    pub(crate) fn field(&self, name: &CStr, value: u64) {
+        // SAFETY: the context is that of the call, the name is copied.
+        unsafe {
+            call!(RedisModule_InfoAddFieldULongLong(
+                self.0,
+                name.as_ptr(),
+                value
+            ))
+        };
+    }
+}
+
+/// Makes INFO call [`stats::tell`]. False if the server refuses.
+pub(crate) fn add_info(ctx: &Context) -> bool {
+    /// The server calls it in its crash report, too: so it allocates nothing.
+    unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, _in_crash_report: c_int) {
+        command::guard(|| stats::tell(&Info(info)));
+    }
+    // SAFETY: the context is alive; the entry stays as long as the module is loaded.
+    let status = unsafe { call!(RedisModule_RegisterInfoFunc(ctx.ctx, Some(on_info))) };
+    status == Status::Ok as c_int
+}
+
+/// Makes the server call [`sweeper::step`] some times a second.
+pub(crate) fn add_cron(ctx: &Context) -> bool {
+    unsafe extern "C" fn on_cron(
+        ctx: *mut raw::RedisModuleCtx,
+        _: raw::RedisModuleEvent,
+        _: u64,
+        _: *mut c_void,
+    ) {
+        command::guard(|| sweeper::step(&Context::new(ctx)));
+    }
+    let event = raw::RedisModuleEvent {
+        id: raw::REDISMODULE_EVENT_CRON_LOOP,
+        dataver: 1,
+    };
+    raw::subscribe_to_server_event(ctx.ctx, event, Some(on_cron)) == Status::Ok
+}
+
 #[cfg(feature = "deliberate-panic")]
 pub(crate) fn panic_on_flush(ctx: &Context) {
     unsafe extern "C" fn on_flush(
         _: *mut raw::RedisModuleCtx,
         _: raw::RedisModuleEvent,
         _: u64,
-        _: *mut std::ffi::c_void,
+        _: *mut c_void,
     ) {
         command::guard(|| command::panic::on_purpose("an event"));
     }

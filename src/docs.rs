@@ -11,6 +11,8 @@ pub(crate) struct Docs {
     pub(crate) complexity: &'static CStr,
     /// As the server counts: the command's name included, negative for "at least".
     pub(crate) arity: i32,
+    /// For proxies and cluster-aware clients.
+    pub(crate) tips: Option<&'static CStr>,
     pub(crate) keys: Keys,
     pub(crate) arguments: &'static [Argument],
 }
@@ -18,6 +20,7 @@ pub(crate) struct Docs {
 /// Where the keys are, and what happens to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
+    None,
     /// The first argument, read.
     FirstRead,
     /// The first argument, read and updated.
@@ -40,6 +43,7 @@ pub(crate) struct Argument {
 pub(crate) enum Kind {
     Key,
     Integer,
+    Pattern,
     /// A word that stands alone.
     Word,
     OneOf(&'static [Argument]),
@@ -98,6 +102,7 @@ pub(crate) const HIT: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(1)",
     arity: -4,
+    tips: None,
     keys: Keys::FirstUpdated,
     arguments: ONE_LIMITER,
 };
@@ -107,6 +112,7 @@ pub(crate) const PEEK: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(1)",
     arity: -4,
+    tips: None,
     keys: Keys::FirstRead,
     arguments: ONE_LIMITER,
 };
@@ -116,6 +122,7 @@ pub(crate) const REFUND: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(1)",
     arity: -4,
+    tips: None,
     keys: Keys::FirstUpdated,
     arguments: ONE_LIMITER,
 };
@@ -125,11 +132,52 @@ pub(crate) const MHIT: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(N log N) where N is the number of keys, at most 128",
     arity: -5,
+    tips: None,
     keys: Keys::CountedUpdated,
     arguments: &[
         Argument::new(c"numkeys", Kind::Integer),
         KEY.multiple(),
         Argument::new(c"rule", Kind::Block(&[LIMIT, WINDOW, ALGORITHM, COST])).multiple(),
+        MS,
+    ],
+};
+
+/// What each node has of it, and each call, is its own.
+const WALK: Option<&CStr> =
+    Some(c"nondeterministic_output request_policy:special response_policy:special");
+const CURSOR: Argument = Argument::new(c"cursor", Kind::Integer);
+const COUNT: Argument = Argument::new(c"count", Kind::Integer)
+    .after(c"COUNT")
+    .optional();
+
+pub(crate) const AUDIT: Docs = Docs {
+    summary: c"Lists limiters and integer counters that have no expiry.",
+    since: SINCE_FIRST,
+    complexity: c"O(1) for every call, O(N) for a complete walk over N keys.",
+    arity: -2,
+    tips: WALK,
+    keys: Keys::None,
+    arguments: &[
+        CURSOR,
+        Argument::new(c"pattern", Kind::Pattern)
+            .after(c"MATCH")
+            .optional(),
+        COUNT,
+    ],
+};
+
+pub(crate) const REPAIR: Docs = Docs {
+    summary: c"Gives an expiry to limiters and integer counters that have none.",
+    since: SINCE_FIRST,
+    complexity: c"O(1) for every call, O(N) for a complete walk over N keys.",
+    arity: -4,
+    tips: WALK,
+    keys: Keys::None,
+    arguments: &[
+        CURSOR,
+        Argument::new(c"pattern", Kind::Pattern),
+        WINDOW,
+        COUNT,
         MS,
     ],
 };
@@ -140,6 +188,7 @@ pub(crate) const PANIC: Docs = Docs {
     since: SINCE_FIRST,
     complexity: c"O(1)",
     arity: 2,
+    tips: None,
     keys: Keys::FirstRead,
     arguments: &[KEY],
 };

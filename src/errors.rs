@@ -18,6 +18,11 @@ pub(crate) enum Error {
     NoKeys,
     TooManyKeys,
     DuplicateKey,
+    InvalidCursor,
+    /// The server has no memory for a new limiter, and the policy is to say so.
+    OutOfMemory,
+    /// SCAN or what it needs has another name on this server.
+    NoScan,
     Internal,
 }
 
@@ -40,6 +45,9 @@ impl Error {
             Self::NoKeys => "ERR numkeys should be greater than 0".into(),
             Self::TooManyKeys => format!("ERR too many keys in '{command}' command").into(),
             Self::DuplicateKey => format!("ERR duplicate key in '{command}' command").into(),
+            Self::InvalidCursor => "ERR invalid cursor".into(),
+            Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
+            Self::NoScan => "ERR this server doesn't run SCAN".into(),
             Self::Internal => "ERR internal error".into(),
         }
     }

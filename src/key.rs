@@ -6,7 +6,8 @@ use std::ffi::CStr;
 
 use crate::api::{self, Argument, Held, Mode};
 use crate::errors::Error;
-use crate::limiter::{Change, Stored, Text, Written};
+use crate::limiter::{self, Change, Stored, Text, Written};
+use crate::stats;
 
 /// Room for what a key holds: for one byte more than any limiter's text has, so that a longer one is
 /// seen to be none.
@@ -42,6 +43,11 @@ impl<'a> LimiterKey<'a> {
         })
     }
 
+    /// Whether there is no such key. (One whose end has come, and which the server still has, is one.)
+    pub(crate) fn is_missing(&self) -> bool {
+        self.key.held() == Held::Nothing
+    }
+
     /// What the key holds now, copied into `room`; `None` if it is missing.
     pub(crate) fn stored<'b>(&mut self, room: &'b mut Room) -> Option<Stored<'b>> {
         // An empty string is a text, and no limiter: not the same as a missing key.
@@ -60,12 +66,7 @@ impl<'a> LimiterKey<'a> {
     /// [`Error::Internal`] if the server refuses what it has no reason to refuse: it is asked to
     /// write a short text and an end after now to a key that is open for writing.
     pub(crate) fn store(mut self, change: &Change) -> Result<Events<'a>, Error> {
-        let mut events = Events {
-            ctx: self.ctx,
-            name: self.name,
-            of_text: None,
-            of_end: None,
-        };
+        let mut events = Events::new(self.ctx, self.name);
         // The effect goes first (the server sends it when the call is over), so that nothing is
         // changed here that the replicas don't hear of.
         let done = match change {
@@ -73,7 +74,9 @@ impl<'a> LimiterKey<'a> {
                 text,
                 end_ms,
                 written,
+                repaired,
             } => {
+                events.of_repair = *repaired;
                 let ends_anew = self.end_ms != Some(*end_ms);
                 events.of_text = match written {
                     Written::Kept => None,
@@ -109,12 +112,88 @@ pub(crate) struct Events<'a> {
     name: &'a Argument,
     of_text: Option<(NotifyEvent, &'static CStr)>,
     of_end: Option<(NotifyEvent, &'static CStr)>,
+    of_repair: bool,
 }
 
-impl Events<'_> {
+impl<'a> Events<'a> {
+    fn new(ctx: &'a Context, name: &'a Argument) -> Self {
+        Self {
+            ctx,
+            name,
+            of_text: None,
+            of_end: None,
+            of_repair: false,
+        }
+    }
+
     pub(crate) fn send(self) {
         for (class, event) in [self.of_text, self.of_end].into_iter().flatten() {
             api::notify(self.ctx, class, event, self.name);
         }
+        if self.of_repair {
+            stats::LIMITERS_REPAIRED.add(1);
+            api::notify(self.ctx, NotifyEvent::MODULE, c"rl.repaired", self.name);
+        }
+    }
+}
+
+/// Tells listeners of a refusal; no key may be open.
+pub(crate) fn notify_refused(ctx: &Context, name: &Argument) {
+    api::notify(ctx, NotifyEvent::MODULE, c"rl.refused", name);
+}
+
+/// A limiter or an integer counter that has no expiry.
+pub(crate) struct LeakedKey<'a> {
+    ctx: &'a Context,
+    name: &'a Argument,
+    text: Vec<u8>,
+}
+
+impl<'a> LeakedKey<'a> {
+    /// Looks whether the key is one, and leaves it as it is. Of a long value no byte is read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if the server doesn't open the key.
+    pub(crate) fn find(ctx: &'a Context, name: &'a Argument) -> Result<Option<Self>, Error> {
+        let key = api::Key::open(ctx, name, Mode::Look).ok_or(Error::Internal)?;
+        let leaks =
+            key.held() == Held::String && key.end_ms().is_none() && key.length() <= Text::CAPACITY;
+        drop(key);
+        if !leaks {
+            return Ok(None);
+        }
+        // In place the server would keep an integer as bytes from now on.
+        let text = api::get(ctx, name).filter(|text| limiter::name_of(text).is_some());
+        Ok(text.map(|text| Self { ctx, name, text }))
+    }
+
+    pub(crate) fn name(&self) -> &Argument {
+        self.name
+    }
+
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Gives it an expiry, and closes it. What is left to do is to tell listeners.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if the server refuses what it has no reason to refuse.
+    pub(crate) fn repair(&self, end_ms: i64) -> Result<Events<'a>, Error> {
+        let mut key =
+            api::Key::open(self.ctx, self.name, Mode::ReadAndWrite).ok_or(Error::Internal)?;
+        let end = Text::from_integer(end_ms);
+        if !api::replicate_set(self.ctx, self.name, &self.text, &end) || !key.set_end_ms(end_ms) {
+            return Err(Error::Internal);
+        }
+        drop(key);
+        api::signal_modified(self.ctx, self.name);
+        Ok(Events {
+            of_end: Some((NotifyEvent::GENERIC, c"expire")),
+            of_repair: true,
+            ..Events::new(self.ctx, self.name)
+        })
     }
 }

@@ -18,28 +18,37 @@
 
 mod api;
 mod command;
+mod config;
 mod docs;
 mod errors;
 mod key;
 mod lifecycle;
 mod limiter;
 mod reply;
+mod stats;
+mod sweeper;
 
+use command::audit::Audit;
 use command::mhit::Mhit;
 use command::one::{Hit, Peek, Refund};
+use command::repair::Repair;
 use command::Command;
 
 #[rustfmt::skip]
 const COMMANDS: &[Command] = &[
     // RL.HIT key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
-    Command::new::<Hit>(c"write deny-oom fast", "write fast", &docs::HIT),
+    Command::new::<Hit>(c"write fast", "write fast", &docs::HIT),
     // RL.PEEK key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
     Command::new::<Peek>(c"readonly fast", "read fast", &docs::PEEK),
     // RL.REFUND key limit window [FIXED | SLIDING | BUCKET capacity] [COST cost] [MS]
     Command::new::<Refund>(c"write fast", "write fast", &docs::REFUND),
     // RL.MHIT numkeys key [key ...] rule [rule ...] [MS]
     //         rule: limit window [FIXED | SLIDING | BUCKET capacity] [COST cost]
-    Command::new::<Mhit>(c"write deny-oom fast getkeys-api", "write fast", &docs::MHIT),
+    Command::new::<Mhit>(c"write fast getkeys-api", "write fast", &docs::MHIT),
+    // RL.AUDIT cursor [MATCH pattern] [COUNT count]
+    Command::new::<Audit>(c"readonly", "read keyspace slow", &docs::AUDIT),
+    // RL.REPAIR cursor pattern window [COUNT count] [MS]
+    Command::new::<Repair>(c"write", "write keyspace slow dangerous", &docs::REPAIR),
 
     #[cfg(feature = "deliberate-panic")]
     Command::new::<command::panic::Panic>(c"fast", "fast", &docs::PANIC),

@@ -8,7 +8,7 @@ use redis_module::{Context, RedisValue, Status};
 
 use crate::api::{self, Argument};
 use crate::command::{guard, Command};
-use crate::COMMANDS;
+use crate::{config, sweeper, COMMANDS};
 
 /// Before the names of the module's INFO sections and configuration, and in MODULE LIST.
 pub(crate) const NAME: &CStr = c"rl";
@@ -29,7 +29,7 @@ pub(crate) fn load(ctx: &Context, arguments: &[Argument]) -> Status {
         try_load(ctx, arguments)
     }));
     if status == Status::Err {
-        guard(api::release);
+        guard(release);
     }
     status
 }
@@ -37,9 +37,16 @@ pub(crate) fn load(ctx: &Context, arguments: &[Argument]) -> Status {
 pub(crate) fn unload(ctx: &Context) -> Status {
     let status = status(guard(|| try_unload(ctx)));
     if status == Status::Ok {
-        guard(api::release);
+        guard(release);
     }
     status
+}
+
+/// Gives back what the module holds of the server.
+fn release() {
+    sweeper::release();
+    config::release();
+    api::release();
 }
 
 /// Logs why the server is told no. A panic has logged itself.
@@ -62,10 +69,6 @@ fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
     {
         crate::command::panic::on_purpose("load");
     }
-    if let Some(argument) = arguments.first() {
-        let argument = argument.bytes().escape_ascii();
-        return Err(format!("not loaded: '{argument}' is no load argument"));
-    }
     if !api::has_command_info() {
         return Err("not loaded: it takes Redis 7.0 or later, or Valkey".into());
     }
@@ -83,6 +86,10 @@ fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
     for command in COMMANDS {
         register(ctx, command, has_own_category)?;
     }
+    if !api::add_info(ctx) || !api::add_cron(ctx) {
+        return Err("not loaded: the server refuses INFO or the cron's event".into());
+    }
+    config::load(ctx, arguments)?;
     #[cfg(feature = "deliberate-panic")]
     api::panic_on_flush(ctx);
     api::acquire();

@@ -4,6 +4,8 @@ use std::ffi::c_long;
 
 use redis_module::{raw, Context};
 
+use crate::api;
+use crate::key::LeakedKey;
 use crate::limiter::Verdict;
 
 /// The unit of a call's window and of the times in its reply.
@@ -67,6 +69,24 @@ pub(crate) fn verdicts<'a>(
     for each in verdicts {
         verdict(ctx, each, unit);
     }
+}
+
+/// Replies a step of a walk: the cursor to go on with, and each key with its value.
+pub(crate) fn leaked(ctx: &Context, cursor: &[u8], found: &[LeakedKey<'_>]) {
+    raw::reply_with_array(ctx.ctx, 2);
+    api::reply_bytes(ctx, cursor);
+    raw::reply_with_array(ctx.ctx, found.len().saturating_mul(2) as c_long);
+    for leaked in found {
+        api::reply_bytes(ctx, leaked.name().bytes());
+        api::reply_bytes(ctx, leaked.text());
+    }
+}
+
+/// Replies a step of a walk: the cursor to go on with, and how many limiters were repaired.
+pub(crate) fn repaired(ctx: &Context, cursor: &[u8], repaired: usize) {
+    raw::reply_with_array(ctx.ctx, 2);
+    api::reply_bytes(ctx, cursor);
+    raw::reply_with_long_long(ctx.ctx, repaired as i64);
 }
 
 fn retry_after(retry_after_ms: Option<i64>, unit: Unit) -> i64 {

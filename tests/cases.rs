@@ -784,7 +784,7 @@ fn a_hit_and_a_repair_are_one_change_each_and_a_refusal_is_none() {
     f.agree();
 }
 
-/// maxmemory reached, nothing to evict: the server refuses before the command runs.
+/// maxmemory reached, nothing to evict: limiters go on, new ones are what the policy says.
 ///
 /// stefanprodan/AspNetCoreRateLimit#484
 #[test]
@@ -793,12 +793,19 @@ fn without_memory_nothing_is_half_done() {
     f.hit("old 5 600");
     f.run("CONFIG SET maxmemory-policy noeviction");
     f.run("CONFIG SET maxmemory 1");
-    for key in ["old", "new"] {
-        let text = f.error(&format!("RL.HIT {key} 5 600"));
-        assert!(text.starts_with("OOM "), "{text}");
+    assert_eq!(f.hit("old 5 600")[..3], [1, 5, 3]);
+    let text = f.error("RL.HIT new 5 600");
+    assert!(text.starts_with("OOM "), "{text}");
+    for (policy, allowed) in [("allow", 1), ("refuse", 0)] {
+        f.run(&format!("CONFIG SET rl.oom-policy {policy}"));
+        assert_eq!(f.hit("new 5 600")[..2], [allowed, 5]);
     }
+    assert_eq!(
+        verdict(&f.run("RL.PEEK old 5 600")).unwrap()[..3],
+        [1, 5, 3]
+    );
     assert_eq!(f.c.integer("EXISTS new"), 0);
     f.run("CONFIG SET maxmemory 0");
-    assert_eq!(f.hit("old 5 600")[..3], [1, 5, 3]);
+    assert_eq!(f.hit("old 5 600")[..3], [1, 5, 2]);
     f.agree();
 }

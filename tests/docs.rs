@@ -245,6 +245,11 @@ fn the_errors_on_the_wire_stand_on_the_pages() {
                 "2 k j 5 60",
             ],
         ),
+        ("rl.audit", &["", "0 COUNT 0", "0 COUNT x", "x", "0 SLOW"]),
+        (
+            "rl.repair",
+            &["0 *", "0 * 60 SLOW", "0 * x", "x * 60", "0 * 0"],
+        ),
     ] {
         let page = root().join(format!("docs/commands/{command}.md"));
         let page = std::fs::read_to_string(page).unwrap();
@@ -260,6 +265,149 @@ fn the_errors_on_the_wire_stand_on_the_pages() {
 }
 
 #[test]
+fn the_loops_of_the_page_on_leaks_walk_over_all_keys() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let mut pipeline = redis::pipe();
+    for n in 0..3_000 {
+        pipeline.cmd("SET").arg(format!("k{n}")).arg("x").ignore();
+    }
+    for n in 0..10 {
+        pipeline
+            .cmd("SET")
+            .arg(format!("user:4{n}"))
+            .arg(n)
+            .ignore();
+    }
+    pipeline.query::<()>(&mut c.0).unwrap();
+
+    let loops = blocks(&root().join("docs/leaks.md"));
+    let loops: Vec<_> = loops
+        .iter()
+        .filter(|block| block.starts_with("cursor=0"))
+        .collect();
+    let [audit, repair] = &loops[..] else {
+        panic!("{loops:?}");
+    };
+    let run = |block: &str| {
+        let cli = format!(
+            "redis-cli() {{ command redis-cli -p {} \"$@\"; }}",
+            server.port()
+        );
+        let output = Command::new("bash")
+            .args(["-c", &format!("{cli}\n{block}")])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let found = run(audit);
+    let found = found.lines().filter(|line| line.starts_with("user:4"));
+    assert_eq!(found.count(), 10);
+    let repaired = run(repair);
+    let repaired = repaired.lines().map(|line| line.parse::<u32>().unwrap());
+    assert_eq!(repaired.sum::<u32>(), 10);
+    assert_eq!(run(audit).trim(), "");
+    // And ends, too, when there is nobody to ask, or no module.
+    c.run("MODULE UNLOAD rl");
+    run(audit);
+    run(repair);
+}
+
+#[test]
+fn the_figures_are_what_prometheus_reads() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.hit("k 1 600");
+    let scrape = |port: u16| {
+        Command::new(root().join("examples/rl-metrics.sh"))
+            .args(["-p", &port.to_string()])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let output = scrape(server.port());
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let figures = c.info("rl");
+    for line in figures.lines().filter(|line| line.starts_with("rl_")) {
+        let (name, value) = line.split_once(':').unwrap();
+        let (kind, name) = match name {
+            "rl_sweeper_running" => ("gauge", name.to_string()),
+            _ => ("counter", format!("{name}_total")),
+        };
+        let want = format!("# TYPE {name} {kind}\n{name} {value}\n");
+        assert!(text.contains(&want), "{want}{text}");
+    }
+    assert!(text.contains("rl_hits_allowed_total 1\n"));
+    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    for line in figures.lines().filter(|line| line.starts_with("rl_")) {
+        let name = line.split(':').next().unwrap();
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    // Nothing, and a failure, where there is no module.
+    let bare = Server::start_bare(&[]);
+    assert!(!scrape(bare.port()).status.success());
+}
+
+#[test]
+fn the_users_of_the_page_on_operations_can_do_what_they_are_for_and_no_more() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let page = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();
+    let rules = page
+        .split('`')
+        .filter(|text| text.starts_with("ACL SETUSER"));
+    for (rule, may, may_not) in rules
+        .zip([
+            (
+                &[
+                    "RL.HIT user:1 5 60",
+                    "RL.MHIT 1 user:1 5 60",
+                    "RL.REFUND user:1 5 60",
+                ][..],
+                &[
+                    "RL.HIT other 5 60",
+                    "RL.PEEK user:1 5 60",
+                    "RL.REPAIR 0 * 60",
+                ][..],
+            ),
+            (
+                &["RL.PEEK user:1 5 60"],
+                &["RL.HIT user:1 5 60", "RL.PEEK other 5 60"],
+            ),
+            (
+                &["RL.AUDIT 0", "INFO rl"],
+                &["RL.REPAIR 0 * 60", "GET user:1"],
+            ),
+            (
+                &["RL.AUDIT 0", "RL.REPAIR 0 user:* 60"],
+                &["RL.HIT user:1 5 60"],
+            ),
+        ])
+        .map(|(rule, (may, may_not))| (rule, may, may_not))
+    {
+        assert_eq!(c.run(rule), Value::Okay, "{rule}");
+        let name = rule.split(' ').nth(2).unwrap();
+        let mut user = server.connect();
+        assert_eq!(user.run(&format!("AUTH {name} password")), Value::Okay);
+        for line in may {
+            assert_eq!(
+                crate::common::error(&user.run(line)),
+                None,
+                "{name}: {line}"
+            );
+        }
+        for line in may_not {
+            let text = user.error(line);
+            assert!(text.starts_with("NOPERM"), "{name}: {line}: {text}");
+        }
+    }
+    let users = page.matches("`ACL SETUSER").count();
+    assert_eq!(users, 4);
+}
+
+#[test]
 fn every_link_between_the_pages_leads_somewhere() {
     let mut links = 0;
     for page in pages() {
@@ -271,12 +419,16 @@ fn every_link_between_the_pages_leads_somewhere() {
             }
             links += 1;
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let target = page.parent().unwrap().join(file);
+            let target = match file {
+                "" => page.clone(),
+                _ => page.parent().unwrap().join(file),
+            };
             assert!(target.exists(), "{}: {link}", page.display());
             if !heading.is_empty() {
                 let there = std::fs::read_to_string(&target).unwrap();
                 let mut headings = there.lines().filter(|line| line.starts_with("## "));
-                let found = headings.any(|line| line[3..].to_lowercase() == heading);
+                let anchor = |line: &str| line[3..].to_lowercase().replace(' ', "-");
+                let found = headings.any(|line| anchor(line) == heading);
                 assert!(found, "{}: {link}", page.display());
             }
         }

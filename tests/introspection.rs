@@ -37,7 +37,7 @@ fn command_info_tells_arity_flags_and_where_the_keys_are() {
         (
             "rl.hit",
             "-4",
-            "write denyoom module fast",
+            "write module fast",
             "1",
             "@write @fast",
             "RW access update",
@@ -64,7 +64,7 @@ fn command_info_tells_arity_flags_and_where_the_keys_are() {
         (
             "rl.mhit",
             "-5",
-            "write denyoom module fast movablekeys",
+            "write module fast movablekeys",
             "0",
             "@write @fast",
             "RW access update",

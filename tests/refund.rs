@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{verdict, Conn, Server};
+use crate::common::{events, verdict, Conn, Server};
 
 fn refund(c: &mut Conn, call: &str) -> [i64; 5] {
     let reply = c.run(&format!("RL.REFUND {call}"));
@@ -72,32 +72,32 @@ fn listeners_hear_decrby_set_expire_and_del_when_those_happened() {
     let server = Server::start_with(&["--notify-keyspace-events", "KEA"]);
     let mut c = server.connect();
     for (setup, call, want) in [
-        ("SET k 3 PX 60000", "REFUND k 5 60", &["decrby"][..]),
-        ("SET k 3", "REFUND k 5 60", &["decrby", "expire"]),
+        ("SET k 3 PX 60000", "REFUND k 5 60", &["decrby k"][..]),
+        (
+            "SET k 3",
+            "REFUND k 5 60",
+            &["decrby k", "expire k", "rl.repaired k"],
+        ),
         ("SET k 0 PX 60000", "REFUND k 5 60", &[]),
-        ("SET k 0", "REFUND k 5 60", &["expire"]),
+        ("SET k 0", "REFUND k 5 60", &["expire k", "rl.repaired k"]),
         ("DEL k", "REFUND k 5 60", &[]),
-        ("DEL k", "HIT k 5 60 SLIDING", &["set", "expire"]),
-        ("PING", "REFUND k 5 60 SLIDING", &["set"]),
+        ("DEL k", "HIT k 5 60 SLIDING", &["set k", "expire k"]),
+        ("PING", "REFUND k 5 60 SLIDING", &["set k"]),
         ("PING", "REFUND k 5 60 SLIDING", &[]),
-        ("DEL k", "HIT k 5 60 BUCKET 5 COST 2", &["set", "expire"]),
-        ("PING", "REFUND k 5 60 BUCKET 5", &["set", "expire"]),
-        ("PING", "REFUND k 5 60 BUCKET 5", &["del"]),
+        (
+            "DEL k",
+            "HIT k 5 60 BUCKET 5 COST 2",
+            &["set k", "expire k"],
+        ),
+        ("PING", "REFUND k 5 60 BUCKET 5", &["set k", "expire k"]),
+        ("PING", "REFUND k 5 60 BUCKET 5", &["del k"]),
         ("PING", "REFUND k 5 60 BUCKET 5", &[]),
     ] {
         c.run(setup);
-        let mut listener = server.connect();
-        let mut listener = listener.0.as_pubsub();
-        listener.subscribe("__keyspace@0__:k").unwrap();
-        listener.subscribe("__keyspace@0__:mark").unwrap();
-        let reply = c.run(&format!("RL.{call}"));
-        assert!(verdict(&reply).is_some(), "{call}: {reply:?}");
-        c.run("LPUSH mark 1");
-        let mut heard: Vec<String> = Vec::new();
-        while heard.last().map(String::as_str) != Some("lpush") {
-            heard.push(listener.get_message().unwrap().get_payload().unwrap());
-        }
-        heard.pop();
+        let heard = events(&server, &["k"], || {
+            let reply = c.run(&format!("RL.{call}"));
+            assert!(verdict(&reply).is_some(), "{call}: {reply:?}");
+        });
         assert_eq!(heard, want, "{setup}: {call}");
     }
 }

@@ -12,6 +12,10 @@ use crate::reply::Unit;
 /// The most rules that a call may have.
 const MOST_RULES: usize = 128;
 
+/// The most keys that a step of a walk looks at, whatever its COUNT: the server does nothing else
+/// meanwhile.
+const MOST_KEYS: i64 = 1_000;
+
 /// A call about one limiter: `key rule [MS]`.
 pub(crate) struct Call<'a> {
     pub(crate) key: &'a Argument,
@@ -100,6 +104,109 @@ fn repeats(keys: &[Argument]) -> bool {
     names.iter().zip(names.iter().skip(1)).any(|(a, b)| a == b)
 }
 
+/// A step of a walk over the keyspace: `cursor [MATCH pattern] [COUNT count]`.
+pub(crate) struct AuditCall<'a> {
+    pub(crate) cursor: &'a [u8],
+    pub(crate) pattern: &'a [u8],
+    pub(crate) count: i64,
+}
+
+impl<'a> AuditCall<'a> {
+    /// `args` starts with the command's own name.
+    pub(crate) fn parse(args: &'a [Argument]) -> Result<Self, Error> {
+        let [_, cursor, words @ ..] = args else {
+            return Err(Error::WrongArity);
+        };
+        let (mut pattern, mut count) = (None, None);
+        let mut rest = words;
+        while let [word, value, after @ ..] = rest {
+            let option = if word.is(b"MATCH") {
+                &mut pattern
+            } else if word.is(b"COUNT") {
+                &mut count
+            } else {
+                break;
+            };
+            if option.replace(value).is_some() {
+                return Err(Error::Syntax);
+            }
+            rest = after;
+        }
+        if !rest.is_empty() {
+            return Err(Error::Syntax);
+        }
+        Ok(Self {
+            count: count_of_keys(count)?,
+            cursor: cursor_of(cursor)?,
+            pattern: pattern.map_or(b"*", Argument::bytes),
+        })
+    }
+}
+
+/// A step of a walk that repairs: `cursor pattern window [COUNT count] [MS]`.
+pub(crate) struct RepairCall<'a> {
+    pub(crate) cursor: &'a [u8],
+    pub(crate) pattern: &'a [u8],
+    pub(crate) count: i64,
+    /// When what is repaired ends.
+    pub(crate) end_ms: i64,
+}
+
+impl<'a> RepairCall<'a> {
+    /// `args` starts with the command's own name.
+    pub(crate) fn parse(args: &'a [Argument], now_ms: i64) -> Result<Self, Error> {
+        let [_, cursor, pattern, window, words @ ..] = args else {
+            return Err(Error::WrongArity);
+        };
+        let (mut count, mut unit) = (None, Unit::Seconds);
+        let mut rest = words;
+        while let [word, after @ ..] = rest {
+            let repeated = if word.is(b"MS") {
+                rest = after;
+                std::mem::replace(&mut unit, Unit::Milliseconds) == Unit::Milliseconds
+            } else if let (true, [value, after @ ..]) = (word.is(b"COUNT"), after) {
+                rest = after;
+                count.replace(value).is_some()
+            } else {
+                return Err(Error::Syntax);
+            };
+            if repeated {
+                return Err(Error::Syntax);
+            }
+        }
+        let count = count_of_keys(count)?;
+        let cursor = cursor_of(cursor)?;
+        let end_ms = window_ms(window, unit)?
+            .checked_add(now_ms)
+            .ok_or(Error::Invalid("window"))?;
+        Ok(Self {
+            cursor,
+            pattern: pattern.bytes(),
+            count,
+            end_ms,
+        })
+    }
+}
+
+/// How many keys a step looks at, about.
+fn count_of_keys(count: Option<&Argument>) -> Result<i64, Error> {
+    let Some(count) = count else {
+        return Ok(10);
+    };
+    match limiter::integer(count.bytes()).ok_or(Error::NotAnInteger)? {
+        ..1 => Err(Error::Syntax),
+        count => Ok(count.min(MOST_KEYS)),
+    }
+}
+
+/// The cursor, if it is one: an integer of 64 bits, as the server's SCAN takes it.
+fn cursor_of(cursor: &Argument) -> Result<&[u8], Error> {
+    let is_cursor = limiter::number(cursor.bytes()).is_some_and(|n| u64::try_from(n).is_ok());
+    is_cursor
+        .then_some(cursor.bytes())
+        .ok_or(Error::InvalidCursor)
+}
+
 /// A rule as it is written: `limit window [FIXED | SLIDING | BUCKET capacity] [COST cost]`.
 struct RuleWords<'a> {
     limit: &'a Argument,
@@ -167,9 +274,7 @@ impl<'a> RuleWords<'a> {
     /// The numbers, from left to right as the syntax names them.
     fn reckon(&self, unit: Unit, now_ms: i64) -> Result<Rule, Error> {
         let limit = integer(self.limit, 0, "limit")?;
-        let window_ms = integer(self.window, 1, "window")?
-            .checked_mul(unit.ms())
-            .ok_or(Error::Invalid("window"))?;
+        let window_ms = window_ms(self.window, unit)?;
         let algorithm = match self.algorithm {
             None | Some(AlgorithmWords::Fixed) => Algorithm::Fixed,
             Some(AlgorithmWords::Sliding) => Algorithm::Sliding,
@@ -187,6 +292,12 @@ impl<'a> RuleWords<'a> {
         rule.fits(now_ms).map_err(Error::Invalid)?;
         Ok(rule)
     }
+}
+
+fn window_ms(window: &Argument, unit: Unit) -> Result<i64, Error> {
+    integer(window, 1, "window")?
+        .checked_mul(unit.ms())
+        .ok_or(Error::Invalid("window"))
 }
 
 /// An integer that is at least `least`; `name` is what an error calls it.

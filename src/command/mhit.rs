@@ -7,13 +7,12 @@ use std::ffi::CStr;
 use redis_module::Context;
 
 use super::args::{many_keys, ManyCall, PerRule};
-use super::Handler;
-use crate::api::Argument;
-use crate::api::{self, Mode};
+use super::{oom, Handler};
+use crate::api::{self, Argument, Mode};
 use crate::errors::Error;
-use crate::key::{Events, LimiterKey, ROOM};
-use crate::limiter::{self, Action};
-use crate::reply;
+use crate::key::{notify_refused, Events, LimiterKey, ROOM};
+use crate::limiter::{self, Action, Change, Stored, Verdict};
+use crate::{config, reply, stats};
 
 pub(crate) struct Mhit;
 
@@ -48,9 +47,28 @@ impl Handler for Mhit {
             decisions.push((stored, decision));
         }
         decisions.reverse();
+        let refused = |decisions: &[(_, (Verdict, _))]| {
+            decisions.iter().any(|(_, (verdict, _))| !verdict.allowed)
+        };
+
+        // Those that can't be made are not stored, and refuse if that is the policy.
+        let unmade = |(stored, (_, change)): &(Option<Stored<'_>>, (_, Option<Change>))| {
+            stored.is_none() && change.is_some()
+        };
+        let first_unmade = call.keys.iter().zip(&decisions).find(|(_, d)| unmade(d));
+        if let Some((name, _)) = first_unmade.filter(|_| !refused(&decisions)) {
+            drop(open.take());
+            if let Some(allowed) = oom::lets_through(ctx, name)? {
+                for (decision, rule) in decisions.iter_mut().zip(&call.rules) {
+                    if unmade(decision) {
+                        decision.1 = (rule.unstored(allowed), None);
+                    }
+                }
+            }
+        }
 
         // If one refuses, nobody takes: those that would have are only looked at.
-        if decisions.iter().any(|(_, (verdict, _))| !verdict.allowed) {
+        if refused(&decisions) {
             for ((stored, decision), rule) in decisions.iter_mut().zip(&call.rules) {
                 if decision.0.allowed {
                     *decision = limiter::decide(*stored, rule, Action::Peek, now_ms)?;
@@ -71,7 +89,16 @@ impl Handler for Mhit {
             }
         }
         events.into_iter().for_each(Events::send);
+        if config::notify_refused() {
+            for (name, (_, (verdict, _))) in call.keys.iter().zip(&decisions) {
+                if !verdict.allowed {
+                    notify_refused(ctx, name);
+                }
+            }
+        }
 
+        stats::MHITS.add(1);
+        stats::count_hit(!refused(&decisions));
         let verdicts = decisions.iter().map(|(_, (verdict, _))| verdict);
         reply::verdicts(ctx, verdicts, call.unit);
         Ok(())

@@ -2,10 +2,13 @@
 //! reply.
 
 pub(crate) mod args;
+pub(crate) mod audit;
 pub(crate) mod mhit;
 pub(crate) mod one;
+pub(crate) mod oom;
 #[cfg(feature = "deliberate-panic")]
 pub(crate) mod panic;
+pub(crate) mod repair;
 
 use std::ffi::CStr;
 use std::panic::{catch_unwind, AssertUnwindSafe};

@@ -11,12 +11,12 @@ use std::ffi::CStr;
 use redis_module::Context;
 
 use super::args::Call;
-use super::Handler;
+use super::{oom, Handler};
 use crate::api::{self, Argument, Mode};
 use crate::errors::Error;
-use crate::key::{LimiterKey, ROOM};
-use crate::limiter::{self, Action};
-use crate::reply;
+use crate::key::{notify_refused, LimiterKey, ROOM};
+use crate::limiter::{self, Action, Verdict};
+use crate::{config, reply, stats};
 
 pub(crate) struct Hit;
 pub(crate) struct Peek;
@@ -60,11 +60,34 @@ fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error>
         Ok((verdict, change)) => (verdict, change),
         Err(unfit) => return Err((*unfit).into()),
     };
+    // Only a hit makes a limiter.
+    if change.is_some() && key.is_missing() && action == Action::Hit {
+        if let Some(allowed) = oom::lets_through(ctx, call.key)? {
+            drop(key);
+            finish(ctx, &call, action, &call.rule.unstored(allowed));
+            return Ok(());
+        }
+    }
     match change {
         // A peek leaves also a repair to the next hit.
         Some(change) if mode == Mode::ReadAndWrite => key.store(change)?.send(),
         _ => drop(key),
     }
-    reply::verdict(ctx, verdict, call.unit);
+    finish(ctx, &call, action, verdict);
     Ok(())
+}
+
+/// Counts, tells of a refusal, and replies; no key is open any more.
+fn finish(ctx: &Context, call: &Call<'_>, action: Action, verdict: &Verdict) {
+    match action {
+        Action::Hit => {
+            stats::count_hit(verdict.allowed);
+            if !verdict.allowed && config::notify_refused() {
+                notify_refused(ctx, call.key);
+            }
+        }
+        Action::Peek => stats::PEEKS.add(1),
+        Action::Refund => stats::REFUNDS.add(1),
+    }
+    reply::verdict(ctx, verdict, call.unit);
 }

@@ -72,6 +72,7 @@ pub(super) fn decide(
         text: Counter(value_after).text(),
         end_ms,
         written,
+        repaired: leaked,
     };
     (verdict, Some(change))
 }

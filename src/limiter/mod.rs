@@ -77,6 +77,8 @@ pub(crate) enum Change {
         /// Unix time. There is no limiter without an end, so this is not optional.
         end_ms: i64,
         written: Written,
+        /// Whether the limiter had lost its expiry, or was dated after now.
+        repaired: bool,
     },
     Delete,
 }
@@ -138,6 +140,33 @@ pub(crate) fn decide(
 }
 
 impl Rule {
+    /// What a limiter of this rule holds when it is full.
+    pub(crate) fn holds(&self) -> i64 {
+        match self.algorithm {
+            Algorithm::Fixed | Algorithm::Sliding => self.limit,
+            Algorithm::Bucket { capacity } => capacity,
+        }
+    }
+
+    /// The verdict on a hit that fits, where its limiter can't be stored: let through as if it were
+    /// the only one, or sent away for a window.
+    pub(crate) fn unstored(&self, allowed: bool) -> Verdict {
+        let full = full(self.holds());
+        if allowed {
+            return Verdict {
+                remaining: full.remaining.saturating_sub(self.cost).max(0),
+                ..full
+            };
+        }
+        Verdict {
+            allowed: false,
+            remaining: 0,
+            retry_after_ms: Some(self.window_ms),
+            reset_after_ms: self.window_ms,
+            ..full
+        }
+    }
+
     /// Whether every end that a limiter of this rule can have is a time that there is: Unix time
     /// in 63 bits. The error is the name of the argument that is too large.
     pub(crate) fn fits(&self, now_ms: i64) -> Result<(), &'static str> {
@@ -191,8 +220,8 @@ fn read<S: State>(live: Option<Stored<'_>>) -> Result<Option<Held<S>>, Unfit> {
     }
 }
 
-/// The name of the algorithm that a text is a limiter of.
-fn name_of(text: &[u8]) -> Option<&'static str> {
+/// The name of the algorithm that a text is a limiter of: any integer is a counter.
+pub(crate) fn name_of(text: &[u8]) -> Option<&'static str> {
     fn name<S: State>(text: &[u8]) -> Option<&'static str> {
         S::parse(text).map(|_| S::NAME)
     }
@@ -307,7 +336,7 @@ fn numbers<const N: usize>(text: &[u8], mark: u8) -> Option<[u128; N]> {
 }
 
 /// Reads digits without leading zeros.
-fn number(digits: &[u8]) -> Option<u128> {
+pub(crate) fn number(digits: &[u8]) -> Option<u128> {
     if digits.len() > 1 && digits.first() == Some(&b'0') {
         return None;
     }

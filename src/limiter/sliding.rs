@@ -215,6 +215,7 @@ pub(super) fn decide(
         text: windows.text(),
         end_ms,
         written,
+        repaired: stored.is_some() && kept_end_ms.is_none(),
     };
     (verdict, Some(change))
 }

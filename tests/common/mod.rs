@@ -163,7 +163,9 @@ impl Server {
         wait_until("the replica has caught up", || {
             let sent = here.info_field("replication", "master_repl_offset");
             let got = there.info_field("replication", "slave_repl_offset");
-            sent == got
+            // Before it has loaded the data set, it has already said where that ends.
+            let link = there.info_field("replication", "master_link_status");
+            sent == got && link.as_deref() == Some("up")
         });
     }
 }
@@ -367,6 +369,30 @@ impl Conn {
     /// Whether the server has the command.
     pub fn has(&mut self, command: &str) -> bool {
         self.run(&format!("COMMAND INFO {command}")) != Value::Array(vec![Value::Nil])
+    }
+}
+
+/// The keyspace events of these keys (`event key`) while `body` runs, on a server that sends them.
+pub fn events(server: &Server, keys: &[&str], body: impl FnOnce()) -> Vec<String> {
+    let mut listener = server.connect();
+    let mut listener = listener.0.as_pubsub();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    listener.psubscribe("__keyspace@0__:*").unwrap();
+    body();
+    server.connect().run("DEL mark-of-the-end");
+    server.connect().run("SETEX mark-of-the-end 60 x");
+    let mut heard = Vec::new();
+    loop {
+        let message = listener.get_message().unwrap();
+        let event: String = message.get_payload().unwrap();
+        let channel = message.get_channel_name();
+        let key = channel.split_once(':').unwrap().1;
+        if key == "mark-of-the-end" {
+            return heard;
+        }
+        if keys.contains(&key) {
+            heard.push(format!("{event} {key}"));
+        }
     }
 }
 
