@@ -32,7 +32,10 @@ impl State for Debt {
             at_ms: at_ms.try_into().ok()?,
             window_ms: window_ms.try_into().ok()?,
         };
-        (debt.window_ms >= 1).then_some(debt)
+        // No bucket holds more tokens than a capacity can be; with more, the parts of another window
+        // might be too many to be written.
+        let most = unsigned(i64::MAX).saturating_mul(unsigned(debt.window_ms));
+        (debt.window_ms >= 1 && parts <= most).then_some(debt)
     }
 
     fn text(&self) -> Text {
@@ -198,7 +201,7 @@ pub(super) fn decide(
 mod tests {
     use super::super::testing::{rule, verdict, Key, NOW_MS};
     use super::super::{Algorithm, Rule};
-    use super::time_to_fill_ms;
+    use super::{time_to_fill_ms, Debt, State};
     use proptest::prelude::*;
 
     const YEAR_MS: i64 = 365 * 24 * 3_600 * 1_000;
@@ -233,6 +236,35 @@ mod tests {
             key.peek(&three, NOW_MS + 400),
             verdict((true, 3, 3, Some(0), 0))
         );
+    }
+
+    #[test]
+    fn a_debt_of_more_tokens_than_any_bucket_holds_is_none() {
+        let most = i64::MAX as u128;
+        for (parts, window_ms, is_one) in [
+            (most, 1, true),
+            (most + 1, 1, false),
+            (most * 1_000, 1_000, true),
+            (most * 1_000 + 1, 1_000, false),
+            (most * most, i64::MAX, true),
+            (most * most + 1, i64::MAX, false),
+            (133_516_564_132_673_790_119, 1, false),
+        ] {
+            let text = format!("b:{parts}:4:{window_ms}");
+            let debt = Debt::parse(text.as_bytes());
+            assert_eq!(debt.is_some(), is_one, "{text}");
+            // In the parts of whatever window, it can be written and read again.
+            if let Some(debt) = debt {
+                let parts = debt.scaled_to(i64::MAX);
+                let window_ms = i64::MAX;
+                let scaled = Debt {
+                    parts,
+                    window_ms,
+                    ..debt
+                };
+                assert_eq!(Debt::parse(&scaled.text()), Some(scaled), "{text}");
+            }
+        }
     }
 
     #[test]
@@ -347,7 +379,7 @@ mod tests {
             2_334
         );
         assert_eq!(key.peek(&bucket(9, 1, 3, 1), NOW_MS).reset_after_ms, 7);
-        let most = format!("b:{}:1800000000000:1", u128::MAX);
+        let most = format!("b:{}:1800000000000:1", i64::MAX);
         let key = Key::holding(&most, Some(NOW_MS + 1_000_000));
         let answer = key.peek(&bucket(9, 1, i64::MAX / 10, 1), NOW_MS);
         assert_eq!((answer.allowed, answer.remaining), (false, 0));
