@@ -1,4 +1,4 @@
-.PHONY: help run test test-all lint bench drawings
+.PHONY: help run test test-all lint bench bench-walks drawings
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -21,6 +21,9 @@ lint: ## Check format, lints and scripts
 
 bench: ## Measure side by side with INCR, GET and Lua scripts on SERVER
 	@SERVER='$(SERVER)' scripts/bench
+
+bench-walks: ## Measure how long others wait while audit, repair and sweeper walk
+	@SERVER='$(SERVER)' scripts/bench walks
 
 drawings: ## Draw docs/drawings anew, from what the algorithms decide
 	@WRITE_DRAWINGS=1 cargo test --locked --quiet --lib drawings

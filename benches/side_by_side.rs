@@ -9,9 +9,8 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use std::process::{Command, Stdio};
-
 mod load;
+mod pin;
 
 use common::{Conn, Server};
 use load::Load;
@@ -105,9 +104,7 @@ fn main() {
     let pipeline: usize = setting("BENCH_PIPELINE", 32);
     let server = Server::start();
     let mut c = server.connect();
-    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
-        pin(&server);
-    }
+    pin::apart(server.pid());
     let mut load = Load::new(server.port(), 50, pipeline);
     let mut run = |c: &mut Conn, contender: &Contender| {
         c.run(contender.setup);
@@ -190,16 +187,6 @@ fn spread(figures: &mut [f64]) -> (f64, f64, f64) {
     figures.sort_by(f64::total_cmp);
     let (first, last) = (figures[0], figures[figures.len() - 1]);
     (first, figures[figures.len() / 2], last)
-}
-
-/// Keeps all threads of the server on the first core, and this program on the second.
-fn pin(server: &Server) {
-    for (core, pid) in [("0", server.pid()), ("1", std::process::id())] {
-        let _ = Command::new("taskset")
-            .args(["--all-tasks", "--cpu-list", "--pid", core, &pid.to_string()])
-            .stdout(Stdio::null())
-            .status();
-    }
 }
 
 enum MemoryOf {

@@ -498,16 +498,16 @@ pub(crate) struct Page {
     pub(crate) names: Vec<Name>,
 }
 
-/// A step of the server's SCAN over the strings of the selected database whose names match. `None`
-/// if it doesn't run.
+/// A step of the server's SCAN over the keys of the selected database whose names match. `None` if it
+/// doesn't run.
 pub(crate) fn scan(ctx: &Context, cursor: &[u8], pattern: &[u8], count: i64) -> Option<Page> {
     // SAFETY: the context is alive; the format names a buffer with its length, a string, a buffer
-    // with its length, a string, an integer and two strings, and so do the arguments.
+    // with its length, a string and an integer, and so do the arguments.
     let reply = unsafe {
         call!(RedisModule_Call(
             ctx.ctx,
             c"SCAN".as_ptr(),
-            c"bcbclcc".as_ptr(),
+            c"bcbcl".as_ptr(),
             cursor.as_ptr(),
             cursor.len(),
             c"MATCH".as_ptr(),
@@ -515,8 +515,6 @@ pub(crate) fn scan(ctx: &Context, cursor: &[u8], pattern: &[u8], count: i64) -> 
             pattern.len(),
             c"COUNT".as_ptr(),
             count,
-            c"TYPE".as_ptr(),
-            c"string".as_ptr(),
         ))
     };
     let reply = CallReply(NonNull::new(reply)?);

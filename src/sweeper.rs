@@ -14,7 +14,7 @@ use crate::{config, stats};
 /// A step begins nothing after this; the last thing that it began is short.
 const STEP: Duration = Duration::from_micros(150);
 /// How many keys the server is asked for at a time.
-const PAGE: i64 = 10;
+const PAGE: i64 = 20;
 /// A walk over few keys doesn't begin again at once.
 const PASS: Duration = Duration::from_secs(1);
 /// What may be walked is counted in parts of a key: at so many keys a second, each microsecond adds

@@ -197,6 +197,60 @@ fn a_server_that_evicts_is_not_out_of_memory() {
     assert_eq!(figure(&mut c, "oom_refused"), 0);
 }
 
+/// A server that fills up for real, with each way to evict that finds nothing to evict here.
+#[test]
+fn a_server_that_has_nothing_left_to_evict_is_out_of_memory() {
+    for eviction in [
+        "noeviction",
+        "volatile-lru",
+        "volatile-ttl",
+        "volatile-random",
+    ] {
+        let server = Server::start_with(&["--maxmemory-policy", eviction]);
+        let mut c = server.connect();
+        let used = c.info_field("memory", "used_memory").unwrap();
+        let used: u64 = used.parse().unwrap();
+        c.run(&format!("CONFIG SET maxmemory {}", used + 2_000_000));
+        c.run("CONFIG SET rl.oom-policy refuse");
+        assert_eq!(c.hit("before 5 600")[..3], [1, 5, 4]);
+        let value = "x".repeat(10_000);
+        let mut filler = 0;
+        while c.run_words(&["SET", &format!("filler{filler}"), &value]) == Value::Okay {
+            filler += 1;
+        }
+        assert!(filler > 120, "{eviction}: {filler}");
+        // At the very edge the next call may find some bytes.
+        c.run(&format!("CONFIG SET maxmemory {}", used + 1_500_000));
+        for n in 0..20 {
+            assert_eq!(c.hit(&format!("new{n} 5 600")), [0, 5, 0, 600, 600]);
+            assert_eq!(c.integer(&format!("EXISTS new{n}")), 0);
+        }
+        // Limiters are what a volatile policy evicts first.
+        let left = if eviction == "noeviction" { 1 } else { 0 };
+        assert_eq!(c.integer("EXISTS before"), left, "{eviction}");
+        // As soon as there is room again they are made.
+        for n in 0..120 {
+            c.run(&format!("DEL filler{n}"));
+        }
+        assert_eq!(c.hit("new0 5 600"), [1, 5, 4, 0, 600]);
+    }
+}
+
+#[test]
+fn a_script_or_function_that_may_not_run_out_of_memory_is_refused_by_the_server() {
+    let (_server, mut c) = full_server();
+    c.run("CONFIG SET rl.oom-policy allow");
+    let hit = "return redis.call('RL.HIT', KEYS[1], 5, 600)";
+    let declared = format!("#!lua\n{hit}");
+    let reply = c.run_words(&["EVAL", &declared, "1", "new"]);
+    assert!(error(&reply).unwrap().starts_with("OOM "), "{reply:?}");
+    let allowed = format!("#!lua flags=allow-oom\n{hit}");
+    for script in [hit, &allowed] {
+        let reply = c.run_words(&["EVAL", script, "1", "new"]);
+        assert_eq!(verdict(&reply), Some([1, 5, 4, 0, 0]), "{script}");
+    }
+}
+
 #[test]
 fn there_is_memory_again_as_soon_as_the_server_says_so() {
     let (_server, mut c) = full_server();

@@ -42,10 +42,12 @@ fn line() -> impl Strategy<Value = String> {
             rule(other, b.1, b.2, b.3)
         )
     });
-    let meddling = (0..KEYS, 0..4_usize).prop_map(|(key, what)| match what {
+    let meddling = (0..KEYS, 0..6_usize).prop_map(|(key, what)| match what {
         0 => format!("DEL k{key}"),
         1 => format!("PEXPIRE k{key} 20"),
         2 => format!("COPY k{key} copy{key} REPLACE"),
+        3 => format!("RL.REPAIR 0 k{key} 600 COUNT 100"),
+        4 => "RL.AUDIT 0 COUNT 100".into(),
         _ => format!("PERSIST k{key}"),
     });
     prop_oneof![12 => one, 4 => many, 1 => meddling]
