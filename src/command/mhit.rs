@@ -11,7 +11,7 @@ use super::{oom, Handler};
 use crate::api::{self, Argument, Mode};
 use crate::errors::Error;
 use crate::key::{notify_refused, Events, LimiterKey, ROOM};
-use crate::limiter::{self, Action, Change, Stored, Verdict};
+use crate::limiter::{self, Action, Change, Rule, Stored, Verdict};
 use crate::{config, reply, stats};
 
 pub(crate) struct Mhit;
@@ -32,75 +32,89 @@ impl Handler for Mhit {
         let now_ms = api::now_ms();
         let call = ManyCall::parse(args, now_ms)?;
         let mut rooms = PerRule::from_elem(ROOM, call.keys.len());
-        let limiters = call.keys.iter().zip(&call.rules);
 
         // Decide all. One key is open at a time: opening one that has expired makes the server tell
         // other modules so, and what they do then may concern the others. From the last to the
         // first, which stays open: it is the first to be written.
-        let mut open = None;
-        let mut decisions = PerRule::with_capacity(rooms.len());
-        for ((name, rule), room) in limiters.clone().zip(&mut rooms).rev() {
-            drop(open.take());
-            let key = open.insert(LimiterKey::open(ctx, name, Mode::ReadAndWrite)?);
+        let mut first = None;
+        let mut parts = PerRule::with_capacity(rooms.len());
+        for ((name, rule), room) in call.keys.iter().zip(&call.rules).zip(&mut rooms).rev() {
+            drop(first.take());
+            let key = first.insert(LimiterKey::open(ctx, name, Mode::ReadAndWrite)?);
             let stored = key.stored(room);
-            let decision = limiter::decide(stored, rule, Action::Hit, now_ms)?;
-            decisions.push((stored, decision));
+            let (verdict, change) = limiter::decide(stored, rule, Action::Hit, now_ms)?;
+            parts.push(Part {
+                name,
+                rule,
+                stored,
+                verdict,
+                change,
+            });
         }
-        decisions.reverse();
-        let refused = |decisions: &[(_, (Verdict, _))]| {
-            decisions.iter().any(|(_, (verdict, _))| !verdict.allowed)
-        };
+        parts.reverse();
 
-        // Those that can't be made are not stored, and refuse if that is the policy.
-        let unmade = |(stored, (_, change)): &(Option<Stored<'_>>, (_, Option<Change>))| {
-            stored.is_none() && change.is_some()
-        };
-        let first_unmade = call.keys.iter().zip(&decisions).find(|(_, d)| unmade(d));
-        if let Some((name, _)) = first_unmade.filter(|_| !refused(&decisions)) {
-            drop(open.take());
+        // Those that the server has no memory to make are left out, or refuse.
+        let missing = parts.iter().find(|part| part.has_to_be_made());
+        if let Some(name) = missing.filter(|_| !refused(&parts)).map(|part| part.name) {
+            drop(first.take());
             if let Some(allowed) = oom::lets_through(ctx, name)? {
-                for (decision, rule) in decisions.iter_mut().zip(&call.rules) {
-                    if unmade(decision) {
-                        decision.1 = (rule.unstored(allowed), None);
-                    }
+                for part in parts.iter_mut().filter(|part| part.has_to_be_made()) {
+                    part.verdict = part.rule.unstored(allowed);
+                    part.change = None;
                 }
             }
         }
-
         // If one refuses, nobody takes: those that would have are only looked at.
-        if refused(&decisions) {
-            for ((stored, decision), rule) in decisions.iter_mut().zip(&call.rules) {
-                if decision.0.allowed {
-                    *decision = limiter::decide(*stored, rule, Action::Peek, now_ms)?;
-                }
+        let refused = refused(&parts);
+        if refused {
+            for part in parts.iter_mut().filter(|part| part.verdict.allowed) {
+                (part.verdict, part.change) =
+                    limiter::decide(part.stored, part.rule, Action::Peek, now_ms)?;
             }
         }
 
         // Then write all, and when the last key is closed, tell all.
-        let mut events = PerRule::with_capacity(decisions.len());
-        for ((name, _), (_, (_, change))) in limiters.zip(&decisions) {
-            let first = open.take();
-            if let Some(change) = change {
+        let mut events = PerRule::with_capacity(parts.len());
+        for part in &parts {
+            let first = first.take();
+            if let Some(change) = &part.change {
                 let key = match first {
                     Some(key) => key,
-                    None => LimiterKey::open(ctx, name, Mode::ReadAndWrite)?,
+                    None => LimiterKey::open(ctx, part.name, Mode::ReadAndWrite)?,
                 };
                 events.push(key.store(change)?);
             }
         }
         events.into_iter().for_each(Events::send);
-        if config::notify_refused() {
-            for (name, (_, (verdict, _))) in call.keys.iter().zip(&decisions) {
-                if !verdict.allowed {
-                    notify_refused(ctx, name);
-                }
+        if refused && config::notify_refused() {
+            for part in parts.iter().filter(|part| !part.verdict.allowed) {
+                notify_refused(ctx, part.name);
             }
         }
 
         stats::MHITS.add(1);
-        stats::count_hit(!refused(&decisions));
-        let verdicts = decisions.iter().map(|(_, (verdict, _))| verdict);
-        reply::verdicts(ctx, verdicts, call.unit);
+        stats::count_hit(!refused);
+        reply::verdicts(ctx, parts.iter().map(|part| &part.verdict), call.unit);
         Ok(())
     }
+}
+
+/// One of the limiters, and what becomes of it.
+struct Part<'a> {
+    name: &'a Argument,
+    rule: &'a Rule,
+    /// What its key held when it was looked at.
+    stored: Option<Stored<'a>>,
+    verdict: Verdict,
+    change: Option<Change>,
+}
+
+impl Part<'_> {
+    fn has_to_be_made(&self) -> bool {
+        self.stored.is_none() && self.change.is_some()
+    }
+}
+
+fn refused(parts: &[Part<'_>]) -> bool {
+    parts.iter().any(|part| !part.verdict.allowed)
 }
