@@ -1,4 +1,4 @@
-.PHONY: help run test test-all lint bench bench-walks drawings
+.PHONY: help run test test-all lint bench bench-chart bench-walks drawings
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -19,8 +19,11 @@ test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
 lint: ## Check format, lints and scripts
 	@scripts/lint
 
-bench: ## Measure side by side with INCR, GET and Lua scripts on SERVER
+bench: ## Measure side by side with INCR and Lua scripts on SERVER; all of it with BENCH=full
 	@SERVER='$(SERVER)' scripts/bench
+
+bench-chart: ## Draw docs/bench.svg from the figures of the last make bench
+	@scripts/bench chart
 
 bench-walks: ## Measure how long others wait while audit, repair and sweeper walk
 	@SERVER='$(SERVER)' scripts/bench walks

@@ -8,6 +8,10 @@ use redis::Value;
 
 use crate::common::{Conn, Server};
 
+#[allow(dead_code)]
+#[path = "../benches/chart.rs"]
+mod chart;
+
 const PROMPT: &str = "redis> ";
 
 fn root() -> &'static Path {
@@ -405,6 +409,16 @@ fn the_users_of_the_page_on_operations_can_do_what_they_are_for_and_no_more() {
     }
     let users = page.matches("`ACL SETUSER").count();
     assert_eq!(users, 4);
+}
+
+#[test]
+fn the_chart_is_drawn_from_the_figures_beside_it() {
+    let read = |name: &str| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
+    let figures = serde_json::from_str(&read("bench.json")).unwrap();
+    assert!(
+        chart::svg(&figures) == read("bench.svg"),
+        "make bench-chart"
+    );
 }
 
 #[test]
