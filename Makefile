@@ -1,4 +1,4 @@
-.PHONY: help run test test-all lint bench bench-chart bench-walks drawings
+.PHONY: help run test test-all lint bench bench-chart bench-walks instructions drawings
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -27,6 +27,9 @@ bench-chart: ## Draw docs/bench.svg from the figures of the last make bench
 
 bench-walks: ## Measure how long others wait while audit, repair and sweeper walk
 	@SERVER='$(SERVER)' scripts/bench walks
+
+instructions: ## Count docs/instructions.txt anew, where valgrind and Redis 7.0.15 are at hand
+	@RL_MODULE=$$(scripts/build) WRITE_INSTRUCTIONS=1 cargo test --locked --quiet --test server instructions
 
 drawings: ## Draw docs/drawings anew, from what the algorithms decide
 	@WRITE_DRAWINGS=1 cargo test --locked --quiet --lib drawings

@@ -65,6 +65,18 @@ impl Load {
         answered as f64 / start.elapsed().as_secs_f64()
     }
 
+    /// Sends the request so many pipelines long, one after the other.
+    pub fn repeat(&mut self, command: &str, pipelines: usize) {
+        let request = encode(command);
+        let lines = self.pipeline * self.lines_of_a_reply(&request);
+        let pipeline = request.repeat(self.pipeline);
+        for _ in 0..pipelines {
+            let sent = self.connections[0].write_all(&pipeline);
+            sent.expect("it is sent");
+            read_lines(&mut self.connections[0], lines);
+        }
+    }
+
     fn send(&mut self, connection: usize, pipeline: &mut [u8], places: &[usize]) {
         for place in places {
             // An xorshift generator.
@@ -101,7 +113,7 @@ impl Load {
 }
 
 /// The command, words separated by blanks, as RESP.
-pub fn encode(line: &str) -> Vec<u8> {
+fn encode(line: &str) -> Vec<u8> {
     let words: Vec<&str> = line.split(' ').collect();
     let mut request = format!("*{}\r\n", words.len());
     for word in words {

@@ -12,6 +12,7 @@
 #[allow(dead_code)]
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[allow(dead_code)]
 mod load;
 mod pin;
 mod scripts;

@@ -14,6 +14,7 @@ mod figures;
 mod flaws;
 mod front_door;
 mod hit;
+mod instructions;
 mod introspection;
 mod keys;
 mod leaks;

@@ -46,6 +46,7 @@ impl Handler for Refund {
     }
 }
 
+#[inline(always)] // so that each command has its action as a constant
 fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error> {
     let now_ms = api::now_ms();
     let call = Call::parse(args, now_ms)?;
@@ -78,6 +79,7 @@ fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error>
 }
 
 /// Counts, tells of a refusal, and replies; no key is open any more.
+#[inline(always)]
 fn finish(ctx: &Context, call: &Call<'_>, action: Action, verdict: &Verdict) {
     match action {
         Action::Hit => {

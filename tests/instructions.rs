@@ -1,0 +1,167 @@
+//! What each call costs in instructions of the server, above those of PING: the figure that doesn't depend
+//! on the machine's other work. The table in docs/instructions.txt is what it should be.
+//!
+//! It is measured by valgrind on Redis 7.0.15, where both are at hand (`make test-all` sees to that).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::{free_port, module, server_program, wait_until};
+
+#[allow(dead_code)]
+#[path = "../benches/load.rs"]
+mod load;
+
+const PIPELINE: usize = 32;
+const PIPELINES: usize = 100;
+
+/// Name, setup, request. PING comes first.
+const CALLS: &[(&str, &str, &str)] = &[
+    ("PING", "PING", "PING"),
+    (
+        "RL.HIT, allowed",
+        "SET k 0 EX 36000",
+        "RL.HIT k 1000000000 36000",
+    ),
+    (
+        "RL.HIT, refused",
+        "SET k 1000 EX 36000",
+        "RL.HIT k 1000 36000",
+    ),
+    (
+        "RL.HIT SLIDING, allowed",
+        "DEL k",
+        "RL.HIT k 1000000000 36000 SLIDING",
+    ),
+    (
+        "RL.HIT BUCKET, allowed",
+        "DEL k",
+        "RL.HIT k 1000000000 36000 BUCKET 1000000000",
+    ),
+    ("RL.PEEK", "SET k 0 EX 36000", "RL.PEEK k 1000000000 36000"),
+    (
+        "RL.MHIT, 2 rules",
+        "DEL k j",
+        "RL.MHIT 2 k j 1000000000 36000 1000000000 36000",
+    ),
+];
+
+/// A server under valgrind.
+struct Counted(Child);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn control(pid: u32, what: &str) {
+    let status = Command::new("callgrind_control")
+        .args([what, &pid.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.unwrap().success(), "callgrind_control {what}");
+}
+
+/// The instructions of each call.
+fn count() -> BTreeMap<&'static str, i64> {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let server = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=counts"])
+        .arg(server_program())
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ])
+        .arg("--loadmodule")
+        .arg(module())
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = Counted(server);
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    wait_until("the server answers", || {
+        let reply: redis::RedisResult<String> = client
+            .get_connection()
+            .and_then(|mut connection| redis::cmd("PING").query(&mut connection));
+        reply.is_ok()
+    });
+    let mut connection = client.get_connection().unwrap();
+    let mut counts = BTreeMap::new();
+    for (n, (name, setup, request)) in CALLS.iter().enumerate() {
+        let mut command = redis::Cmd::new();
+        setup.split(' ').for_each(|word| {
+            command.arg(word);
+        });
+        command.exec(&mut connection).unwrap();
+        let mut load = load::Load::new(port, 1, PIPELINE);
+        load.repeat(request, PIPELINES / 10);
+        control(server.0.id(), "--zero");
+        load.repeat(request, PIPELINES);
+        control(server.0.id(), "--dump");
+        let calls = i64::try_from(PIPELINE * PIPELINES).unwrap();
+        counts.insert(
+            *name,
+            total(&directory.path().join(format!("counts.{}", n + 1))) / calls,
+        );
+    }
+    counts
+}
+
+/// The sum in a file of callgrind's.
+fn total(file: &Path) -> i64 {
+    let mut total = None;
+    wait_until("the counts are written", || {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("totals: "));
+        total = line.and_then(|figure| figure.trim().parse().ok());
+        total.is_some()
+    });
+    total.unwrap()
+}
+
+#[test]
+fn no_call_costs_more_instructions_than_it_did() {
+    let version = Command::new(server_program()).arg("--version").output();
+    let version = String::from_utf8(version.unwrap().stdout).unwrap();
+    let has_valgrind = Command::new("valgrind").arg("--version").output().is_ok();
+    if !version.contains("v=7.0.15 ") || !has_valgrind {
+        eprintln!("not measured: it takes Redis 7.0.15 and valgrind");
+        return;
+    }
+    let counts = count();
+    let ping = counts["PING"];
+    let table: Vec<(&str, i64)> = CALLS[1..]
+        .iter()
+        .map(|(name, _, _)| (*name, counts[name] - ping))
+        .collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/instructions.txt");
+    if std::env::var_os("WRITE_INSTRUCTIONS").is_some() {
+        let lines = table
+            .iter()
+            .map(|(name, count)| format!("{name:<28}{count:>8}\n"));
+        std::fs::write(&path, lines.collect::<String>()).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap();
+    for (name, count) in table {
+        let line = kept.lines().find(|line| line.starts_with(name)).unwrap();
+        let before: i64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+        let off = (count - before).abs() * 100;
+        assert!(
+            off <= before * 3,
+            "{name}: {count} instructions, {before} by docs/instructions.txt. \
+             If it is meant so: make instructions"
+        );
+    }
+}
