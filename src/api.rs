@@ -577,6 +577,19 @@ pub(crate) fn out_of_memory(ctx: &Context, key: &Argument) -> bool {
     reply.is(raw::REDISMODULE_REPLY_ERROR)
 }
 
+/// Whether the call comes from somebody whom the ACL knows.
+fn has_user(ctx: &Context) -> bool {
+    // A call in the user's name (C), of a command that there isn't: the server looks for the user first,
+    // and for the command then.
+    // SAFETY: the context and the name are alive, and the format names no arguments.
+    let reply = unsafe { call!(RedisModule_Call(ctx.ctx, c"rl.".as_ptr(), c"C".as_ptr())) };
+    let Some(reply) = NonNull::new(reply) else {
+        return io::Error::last_os_error().kind() == io::ErrorKind::NotFound;
+    };
+    drop(CallReply(reply));
+    true
+}
+
 fn has_flag(ctx: &Context, flag: u32) -> bool {
     // SAFETY: the context is alive.
     let flags = unsafe { call!(RedisModule_GetContextFlags(ctx.ctx)) };
@@ -607,21 +620,19 @@ pub(crate) fn db_size(ctx: &Context) -> u64 {
 
 /// Who made the call, by the ACL.
 pub(crate) enum Caller {
-    /// The server itself: what it loads or replicates.
+    /// Nobody whom the ACL knows: another module, or the server itself, which may do anything.
     Server,
     User(NonNull<raw::RedisModuleUser>),
-    /// A user who was deleted since.
+    /// A user who was deleted or disabled since.
     Nobody,
 }
 
 impl Caller {
     pub(crate) fn of(ctx: &Context) -> Self {
-        if has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_LOADING)
-            || has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_REPLICATED)
-        {
+        if !has_user(ctx) {
             return Self::Server;
         }
-        // SAFETY: the context is that of a command of a client, which has a user.
+        // SAFETY: the context has a client with a user; without one the server would crash here.
         let name = unsafe { call!(RedisModule_GetCurrentUserName(ctx.ctx)) };
         let Some(name) = NonNull::new(name).map(|name| Name(Argument(name))) else {
             return Self::Nobody;

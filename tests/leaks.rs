@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::Value;
 
 use crate::common::stream::Stream;
-use crate::common::{wait_until, Conn, Server};
+use crate::common::{beside_module, wait_until, Conn, Server};
 
 fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
         other => panic!("no text: {other:?}"),
     }
 }
@@ -462,6 +463,42 @@ fn a_caller_sees_and_repairs_what_its_keys_are() {
     bob.run("AUTH bob any");
     assert!(bob.error("RL.AUDIT 0").starts_with("NOPERM"));
     assert!(bob.error("RL.REPAIR 0 * 60").starts_with("NOPERM"));
+}
+
+/// The server has no user for such a call, and crashes if it is asked for the user's name.
+#[test]
+fn a_call_by_another_module_is_held_to_no_user() {
+    let meddler = beside_module("examples/libmeddler.so");
+    let mut server = Server::start_with(&["--loadmodule", meddler.to_str().unwrap()]);
+    let mut c = server.connect();
+    let ann = "ACL SETUSER ann on nopass -@all +eval +meddler.call +rl.audit ~a*";
+    assert_eq!(c.run(ann), Value::Okay);
+    c.run("SET b1 5");
+    let mut user = server.connect();
+    user.run("AUTH ann any");
+    assert_eq!(audit_all(&mut user, ""), BTreeMap::new());
+    for client in [&mut c, &mut user] {
+        let reply = client.run("MEDDLER.CALL RL.AUDIT 0 COUNT 100");
+        let Value::Array(step) = &reply else {
+            panic!("{reply:?}");
+        };
+        let Value::Array(pair) = &step[1] else {
+            panic!("{reply:?}");
+        };
+        let pair: Vec<String> = pair.iter().map(text).collect();
+        assert_eq!(pair, ["b1", "5"]);
+    }
+    // A script that the module runs has no user either.
+    let script = "return redis.call('RL.AUDIT',0)[1]";
+    let reply = c.run_words(&["MEDDLER.CALL", "EVAL", script, "0"]);
+    assert_eq!(text(&reply), "0");
+    let reply = c.run("MEDDLER.CALL RL.REPAIR 0 b* 60 COUNT 100");
+    let Value::Array(step) = &reply else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(step[1], Value::Int(1));
+    assert_eq!(c.integer("TTL b1"), 60);
+    server.assert_alive();
 }
 
 #[test]
