@@ -533,7 +533,8 @@ pub(crate) fn scan(ctx: &Context, cursor: &[u8], pattern: &[u8], count: i64) -> 
     })
 }
 
-/// What the server's GET replies, which leaves the value as it is kept; `None` if that is no string.
+/// What the server's GET replies, which leaves the value as it is kept; nothing if that is no string.
+/// `None` if it doesn't run.
 pub(crate) fn get(ctx: &Context, key: &Argument) -> Option<Vec<u8>> {
     // SAFETY: the context and the name are alive, and the format names a string.
     let reply = unsafe {
@@ -545,9 +546,8 @@ pub(crate) fn get(ctx: &Context, key: &Argument) -> Option<Vec<u8>> {
         ))
     };
     let reply = CallReply(NonNull::new(reply)?);
-    reply
-        .is(raw::REDISMODULE_REPLY_STRING)
-        .then(|| reply.bytes().to_vec())
+    let is_string = reply.is(raw::REDISMODULE_REPLY_STRING);
+    Some(if is_string { reply.bytes() } else { &[] }.to_vec())
 }
 
 /// Whether the server would refuse now, for want of memory, a command that makes this key, which is
@@ -570,11 +570,10 @@ pub(crate) fn out_of_memory(ctx: &Context, key: &Argument) -> bool {
             c"".as_ptr(),
         ))
     };
-    let Some(reply) = NonNull::new(reply).map(CallReply) else {
-        return true;
-    };
-    // Where SETRANGE has another name it can't be told: then as if nothing could be evicted.
-    reply.is(raw::REDISMODULE_REPLY_ERROR)
+    // Another error is that SETRANGE has another name; loading has warned of that.
+    NonNull::new(reply)
+        .map(CallReply)
+        .is_some_and(|reply| reply.bytes().starts_with(b"OOM "))
 }
 
 /// Whether the call comes from somebody whom the ACL knows.

@@ -21,7 +21,7 @@ pub(crate) enum Error {
     InvalidCursor,
     /// The server has no memory for a new limiter, and the policy is to say so.
     OutOfMemory,
-    /// SCAN or what it needs has another name on this server.
+    /// SCAN or GET has another name on this server.
     NoScan,
     Internal,
 }
@@ -47,7 +47,7 @@ impl Error {
             Self::DuplicateKey => format!("ERR duplicate key in '{command}' command").into(),
             Self::InvalidCursor => "ERR invalid cursor".into(),
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
-            Self::NoScan => "ERR this server doesn't run SCAN".into(),
+            Self::NoScan => "ERR this server doesn't run SCAN or GET".into(),
             Self::Internal => "ERR internal error".into(),
         }
     }

@@ -154,7 +154,8 @@ impl<'a> LeakedKey<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if the server doesn't open the key.
+    /// [`Error::NoScan`] if the server doesn't tell the value, [`Error::Internal`] if it doesn't open the
+    /// key.
     pub(crate) fn find(ctx: &'a Context, name: &'a Argument) -> Result<Option<Self>, Error> {
         let key = api::Key::open(ctx, name, Mode::Look).ok_or(Error::Internal)?;
         let leaks =
@@ -164,8 +165,9 @@ impl<'a> LeakedKey<'a> {
             return Ok(None);
         }
         // In place the server would keep an integer as bytes from now on.
-        let text = api::get(ctx, name).filter(|text| limiter::name_of(text).is_some());
-        Ok(text.map(|text| Self { ctx, name, text }))
+        let text = api::get(ctx, name).ok_or(Error::NoScan)?;
+        let leaks = limiter::name_of(&text).is_some();
+        Ok(leaks.then_some(Self { ctx, name, text }))
     }
 
     pub(crate) fn name(&self) -> &Argument {

@@ -86,13 +86,20 @@ fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
     for command in COMMANDS {
         register(ctx, command, has_own_category)?;
     }
-    if !api::add_info(ctx) || !api::add_cron(ctx) {
-        return Err("not loaded: the server refuses INFO or the cron's event".into());
+    if !api::add_info(ctx) {
+        return Err("not loaded: the server refuses the figures for INFO".into());
     }
     config::load(ctx, arguments)?;
+    if !api::has_command(ctx, c"SETRANGE") {
+        api::log_warning("rl.oom-policy has no effect: SETRANGE has another name here");
+    }
+    api::acquire();
+    // Events come last: Redis 7.0 goes on calling a module that subscribed and then refused to load.
     #[cfg(feature = "deliberate-panic")]
     api::panic_on_flush(ctx);
-    api::acquire();
+    if !api::add_cron(ctx) {
+        return Err("not loaded: the server refuses the cron's event".into());
+    }
     Ok(())
 }
 

@@ -13,8 +13,10 @@ use crate::{config, stats};
 
 /// A step begins nothing after this; the last thing that it began is short.
 const STEP: Duration = Duration::from_micros(150);
-/// How many keys the server is asked for at a time.
+/// How many keys the server is asked for at a time, at the most.
 const PAGE: i64 = 20;
+/// Where that takes longer, since names are very long, fewer are asked for the next time.
+const TURN: Duration = Duration::from_micros(50);
 /// A walk over few keys doesn't begin again at once.
 const PASS: Duration = Duration::from_secs(1);
 /// What may be walked is counted in parts of a key: at so many keys a second, each microsecond adds
@@ -29,6 +31,8 @@ struct Sweeper {
     cursor: Option<Vec<u8>>,
     /// Of the page before the cursor, what is still to be looked at.
     names: Vec<Name>,
+    /// How many keys the next page has.
+    page: i64,
     /// When the walk over all databases began; `None` before the first.
     began: Option<Instant>,
     /// When the last step ran.
@@ -48,7 +52,6 @@ pub(crate) fn step(ctx: &Context) {
     let wanted = !pattern.is_empty() && window_ms > 0;
     // Asked before each step: a replica, a paused server and one that loads its data must not.
     let runs = wanted && api::may_write_unasked(ctx);
-    stats::SWEEPER_RUNNING.set(runs.into());
 
     let mut sweeper = SWEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     if !wanted || pattern != sweeper.pattern {
@@ -61,6 +64,8 @@ pub(crate) fn step(ctx: &Context) {
         // What could have been walked meanwhile is not caught up on.
         sweeper.stepped = None;
     }
+    let runs = runs && !sweeper.complained;
+    stats::SWEEPER_RUNNING.set(runs.into());
 }
 
 /// Gives back what the sweeper holds.
@@ -75,6 +80,7 @@ impl Sweeper {
             db: 0,
             cursor: None,
             names: Vec::new(),
+            page: PAGE,
             began: None,
             stepped: None,
             allowance_parts: 0,
@@ -89,7 +95,7 @@ impl Sweeper {
             if !api::select_db(ctx, self.db) {
                 self.db = 0;
             } else if let Some(name) = self.names.pop() {
-                repair(ctx, &name, window_ms);
+                self.repair(ctx, &name, window_ms);
             } else if !self.turn_page(ctx, now) {
                 break;
             }
@@ -110,7 +116,7 @@ impl Sweeper {
     /// Asks for the next names. False if nothing may be asked now.
     fn turn_page(&mut self, ctx: &Context, now: Instant) -> bool {
         let allowed = self.allowance_parts.checked_div(PARTS_OF_A_KEY);
-        let count = allowed.unwrap_or(0).min(PAGE);
+        let count = allowed.unwrap_or(0).min(self.page);
         if count < 1 {
             return false;
         }
@@ -137,13 +143,15 @@ impl Sweeper {
             self.cursor = Some(b"0".to_vec());
             return true;
         }
+        let asked = Instant::now();
         let Some(page) = api::scan(ctx, &cursor, &self.pattern, count) else {
-            if !self.complained {
-                self.complained = true;
-                api::log_warning("the sweeper can't walk: the server doesn't run SCAN");
-            }
+            self.complain();
             self.cursor = (cursor != b"0").then_some(cursor);
             return false;
+        };
+        self.page = match asked.elapsed() > TURN {
+            true => self.page.checked_div(2).unwrap_or(1).max(1),
+            false => self.page.saturating_add(1).min(PAGE),
         };
         let walked = count.min(size);
         let parts = walked.saturating_mul(PARTS_OF_A_KEY);
@@ -153,14 +161,25 @@ impl Sweeper {
         self.names = page.names;
         true
     }
-}
 
-fn repair(ctx: &Context, name: &Name, window_ms: i64) {
-    let Ok(Some(leaked)) = LeakedKey::find(ctx, name) else {
-        return;
-    };
-    if let Ok(events) = leaked.repair(api::now_ms().saturating_add(window_ms)) {
-        events.send();
-        stats::LIMITERS_REPAIRED_BY_SWEEPER.add(1);
+    fn repair(&mut self, ctx: &Context, name: &Name, window_ms: i64) {
+        match LeakedKey::find(ctx, name) {
+            Ok(Some(leaked)) => {
+                let end_ms = api::now_ms().saturating_add(window_ms);
+                if let Ok(events) = leaked.repair(end_ms) {
+                    events.send();
+                    stats::LIMITERS_REPAIRED_BY_SWEEPER.add(1);
+                }
+            }
+            Ok(None) => {}
+            Err(_) => self.complain(),
+        }
+    }
+
+    fn complain(&mut self) {
+        if !self.complained {
+            self.complained = true;
+            api::log_warning("the sweeper doesn't run: this server doesn't run SCAN or GET");
+        }
     }
 }

@@ -276,6 +276,7 @@ fn the_loops_of_the_page_on_leaks_walk_over_all_keys() {
     for n in 0..3_000 {
         pipeline.cmd("SET").arg(format!("k{n}")).arg("x").ignore();
     }
+    pipeline.cmd("SET").arg("user:next-id").arg(7).ignore();
     for n in 0..10 {
         pipeline
             .cmd("SET")

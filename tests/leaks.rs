@@ -545,14 +545,20 @@ fn both_work_in_transactions_and_scripts() {
 }
 
 #[test]
-fn a_server_on_which_scan_has_another_name_says_so() {
-    let server = Server::start_with(&["--rename-command", "SCAN", "WALK"]);
-    let mut c = server.connect();
-    c.run("SET leaked 7");
-    assert_eq!(c.error("RL.AUDIT 0"), "ERR this server doesn't run SCAN");
-    assert_eq!(
-        c.error("RL.REPAIR 0 * 60"),
-        "ERR this server doesn't run SCAN"
-    );
-    assert_eq!(c.hit("k 5 60"), [1, 5, 4, 0, 60]);
+fn a_server_on_which_scan_or_get_has_another_name_says_so() {
+    for name in ["SCAN", "GET"] {
+        let server = Server::start_with(&["--rename-command", name, "OTHER"]);
+        let mut c = server.connect();
+        c.run("SET leaked 7");
+        for call in ["RL.AUDIT 0", "RL.REPAIR 0 * 60"] {
+            assert_eq!(c.error(call), "ERR this server doesn't run SCAN or GET");
+        }
+        assert_eq!(c.hit("k 5 60"), [1, 5, 4, 0, 60]);
+        c.run("CONFIG SET rl.sweep-pattern leak* rl.sweep-window-seconds 60");
+        wait_until("the sweeper has complained, once", || {
+            server.log().matches("rl: the sweeper doesn't run").count() == 1
+        });
+        let running = c.info_field("rl", "rl_sweeper_running");
+        assert_eq!(running.as_deref(), Some("0"), "{name}");
+    }
 }

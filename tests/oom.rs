@@ -252,6 +252,15 @@ fn a_script_or_function_that_may_not_run_out_of_memory_is_refused_by_the_server(
 }
 
 #[test]
+fn a_server_on_which_setrange_has_another_name_says_that_there_is_no_policy() {
+    let server = Server::start_with(&["--rename-command", "SETRANGE", "OTHER"]);
+    assert!(server.log().contains("rl: rl.oom-policy has no effect"));
+    let mut c = server.connect();
+    c.run("CONFIG SET maxmemory 1");
+    assert_eq!(c.hit("new 5 600"), [1, 5, 4, 0, 600]);
+}
+
+#[test]
 fn there_is_memory_again_as_soon_as_the_server_says_so() {
     let (_server, mut c) = full_server();
     assert_eq!(c.error("RL.HIT new 5 600"), OOM);

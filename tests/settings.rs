@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::common::{module, server_program, Conn, Server};
+use crate::common::{module, server_program, wait_until, Conn, Server};
 
 const DEFAULTS: &[(&str, &str)] = &[
     ("rl.notify-refused", "no"),
@@ -166,7 +166,7 @@ fn load_arguments_are_the_same_names_with_or_without_the_prefix() {
 
 #[test]
 fn a_load_argument_that_is_none_refuses_to_load_and_says_why() {
-    let server = Server::start_bare(&[]);
+    let mut server = Server::start_bare(&[]);
     let mut c = server.connect();
     for (arguments, why) in [
         ("nonsense", "'nonsense' is no load argument"),
@@ -201,6 +201,16 @@ fn a_load_argument_that_is_none_refuses_to_load_and_says_why() {
         assert!(log.contains(&want), "{want}\n{log}");
         assert!(!c.has("rl.hit"), "{arguments}");
     }
+    for config in ["rl.oom-policy open", "rl.nonsense 1"] {
+        let load = format!("MODULE LOADEX {} CONFIG {config}", module().display());
+        assert!(c.error(&load).starts_with("ERR"), "{config}");
+    }
+    // What a module subscribed to before it refused, some servers go on calling.
+    let uptime = c.info_field("server", "uptime_in_seconds");
+    wait_until("the server's cron ran", || {
+        c.info_field("server", "uptime_in_seconds") != uptime
+    });
+    server.assert_alive();
     let load = module();
     let words: [&[u8]; 5] = [
         b"MODULE",
