@@ -415,7 +415,7 @@ fn the_users_of_the_page_on_operations_can_do_what_they_are_for_and_no_more() {
 #[test]
 fn the_chart_is_drawn_from_the_figures_beside_it() {
     let read = |name: &str| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
-    let figures = serde_json::from_str(&read("bench.json")).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&read("bench.json")).unwrap();
     assert!(
         chart::svg(&figures) == read("bench.svg"),
         "make bench-chart"
