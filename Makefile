@@ -1,4 +1,4 @@
-.PHONY: help run test test-all lint bench bench-chart bench-walks instructions drawings
+.PHONY: help run test test-all soak lint bench bench-chart bench-walks instructions drawings
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -15,6 +15,9 @@ test: ## Run all tests on SERVER (redis-server)
 
 test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
 	@$(MAKE) --no-print-directory test SERVER=all
+
+soak: ## Run the long forms on SERVER: what depends on chance 200 times, random calls for ten minutes
+	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile::
 
 lint: ## Check format, lints and scripts
 	@scripts/lint

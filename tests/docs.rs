@@ -423,6 +423,33 @@ fn the_chart_is_drawn_from_the_figures_beside_it() {
 }
 
 #[test]
+fn the_tests_on_the_page_on_testing_are_there() {
+    let page = std::fs::read_to_string(root().join("docs/testing.md")).unwrap();
+    let mut tests = 0;
+    for name in page.split('`').skip(1).step_by(2) {
+        let Some((file, test)) = name.rsplit_once("::").filter(|_| !name.contains(' ')) else {
+            continue;
+        };
+        if test.ends_with("...") {
+            continue;
+        }
+        let path = match file.strip_prefix("limiter") {
+            Some("" | "::tests") => "src/limiter/mod.rs".to_string(),
+            Some(rest) => format!("src/limiter/{}.rs", &rest[2..]),
+            None => format!("tests/{file}.rs"),
+        };
+        let source = std::fs::read_to_string(root().join(&path));
+        let source = source.unwrap_or_else(|_| panic!("{name}: no {path}"));
+        assert!(
+            source.contains(&format!("fn {test}(")) || test.is_empty(),
+            "{name}"
+        );
+        tests += 1;
+    }
+    assert!(tests > 30, "{tests} tests");
+}
+
+#[test]
 fn every_link_between_the_pages_leads_somewhere() {
     let mut links = 0;
     for page in pages() {
