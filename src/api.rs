@@ -368,7 +368,10 @@ impl Drop for Key<'_> {
 }
 
 /// Hands `SET key text PXAT end_ms` to the replicas and the AOF. It counts as one change.
-pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: &[u8]) -> bool {
+pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: i64) -> bool {
+    // As bytes: of an integer the server makes two allocations.
+    let mut digits = itoa::Buffer::new();
+    let end = digits.format(end_ms);
     let pxat = PXAT.load(Ordering::Relaxed);
     if pxat.is_null() {
         return false;
@@ -385,8 +388,8 @@ pub(crate) fn replicate_set(ctx: &Context, key: &Argument, text: &[u8], end_ms: 
             text.as_ptr(),
             text.len(),
             pxat,
-            end_ms.as_ptr(),
-            end_ms.len(),
+            end.as_ptr(),
+            end.len(),
         ))
     };
     status == Status::Ok as c_int

@@ -85,7 +85,7 @@ impl<'a> LimiterKey<'a> {
                     Written::Replaced => Some((NotifyEvent::STRING, c"set")),
                 };
                 events.of_end = ends_anew.then_some((NotifyEvent::GENERIC, c"expire"));
-                api::replicate_set(self.ctx, self.name, text, &Text::from_integer(*end_ms))
+                api::replicate_set(self.ctx, self.name, text, *end_ms)
                     && self.key.write(text)
                     && (!ends_anew || self.key.set_end_ms(*end_ms))
             }
@@ -186,8 +186,7 @@ impl<'a> LeakedKey<'a> {
     pub(crate) fn repair(&self, end_ms: i64) -> Result<Events<'a>, Error> {
         let mut key =
             api::Key::open(self.ctx, self.name, Mode::ReadAndWrite).ok_or(Error::Internal)?;
-        let end = Text::from_integer(end_ms);
-        if !api::replicate_set(self.ctx, self.name, &self.text, &end) || !key.set_end_ms(end_ms) {
+        if !api::replicate_set(self.ctx, self.name, &self.text, end_ms) || !key.set_end_ms(end_ms) {
             return Err(Error::Internal);
         }
         drop(key);

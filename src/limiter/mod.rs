@@ -270,7 +270,7 @@ impl Text {
     }
 
     #[inline]
-    pub(crate) fn from_integer(value: i64) -> Self {
+    fn from_integer(value: i64) -> Self {
         let mut text = Self::new();
         text.push(itoa::Buffer::new().format(value).as_bytes());
         text
@@ -311,7 +311,27 @@ impl Deref for Text {
 }
 
 /// Reads an integer as strictly as the server's INCR: no sign +, no blanks, no leading zeros.
+#[inline]
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
+    // Nearly all of them: up to 18 digits, which fit.
+    if let [first @ b'1'..=b'9', rest @ ..] = text {
+        if rest.len() < 18 {
+            let mut value = i64::from(first.wrapping_sub(b'0'));
+            for byte in rest {
+                let digit = byte.wrapping_sub(b'0');
+                if digit > 9 {
+                    return None;
+                }
+                value = value.wrapping_mul(10).wrapping_add(digit.into());
+            }
+            return Some(value);
+        }
+    }
+    any_integer(text)
+}
+
+#[cold]
+fn any_integer(text: &[u8]) -> Option<i64> {
     match text.strip_prefix(b"-") {
         // There is no -0.
         Some(digits) => match number(digits)? {
