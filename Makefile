@@ -1,4 +1,4 @@
-.PHONY: help run test test-all soak lint bench bench-chart bench-walks instructions drawings
+.PHONY: help run test test-all soak memcheck lint bench bench-chart bench-walks instructions drawings
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -18,6 +18,9 @@ test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
 
 soak: ## Run the long forms on SERVER: what depends on chance 200 times, random calls for ten minutes
 	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile::
+
+memcheck: ## Run the tests of what a server is sent under valgrind's memcheck, on Valkey 9.1.2
+	@scripts/memcheck
 
 lint: ## Check format, lints and scripts
 	@scripts/lint
