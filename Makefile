@@ -1,11 +1,11 @@
-.PHONY: help run test test-all soak memcheck lint bench bench-chart bench-walks instructions drawings
+.PHONY: help run test test-all soak memcheck lint bench bench-chart bench-walks instructions drawings fuzz
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
 PORT ?= 6379
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Build, and serve in the foreground on PORT (6379, or the next free one)
 	@PORT='$(PORT)' SERVER='$(SERVER)' scripts/run
@@ -24,6 +24,9 @@ memcheck: ## Run the tests of what a server is sent under valgrind's memcheck, o
 
 lint: ## Check format, lints and scripts
 	@scripts/lint
+
+fuzz: ## Hold algorithms and arguments against slow models with made-up input, FUZZ_SECONDS (60) each
+	@scripts/fuzz
 
 bench: ## Measure side by side with INCR and Lua scripts on SERVER; all of it with BENCH=full
 	@SERVER='$(SERVER)' scripts/bench
