@@ -116,6 +116,8 @@ fn every_argument_error_has_its_text() {
         // Words.
         ("k 5 60 SLOW", SYNTAX),
         ("k 5 60 FIXED FIXED", SYNTAX),
+        ("k 5 9223372036854776 COST 0", COST),
+        ("k 5 9223372036854776 COST 1", WINDOW),
         ("k 5 60 MS MS", SYNTAX),
         ("k 5 60 COST 1 COST 1", SYNTAX),
         ("k 5 60 COST 1 cost 2", SYNTAX),

@@ -295,7 +295,13 @@ fn arguments_that_are_none_are_errors_and_nothing_is_repaired() {
         ("RL.REPAIR 0 * 60 COUNT 0", SYNTAX),
         ("RL.REPAIR 0 * 60 COUNT 1 COUNT 1", SYNTAX),
         ("RL.REPAIR 0 * 60 COUNT x", NOT_AN_INTEGER),
-        // In the server's order: the syntax, then the numbers.
+        // In the server's order: the syntax, then the numbers from left to right.
+        ("RL.AUDIT x COUNT y", CURSOR),
+        ("RL.REPAIR x * 0 COUNT y", CURSOR),
+        (
+            "RL.REPAIR 0 * 0 COUNT y",
+            "ERR invalid window in 'rl.repair' command",
+        ),
         ("RL.REPAIR x * y SLOW", SYNTAX),
     ] {
         assert_eq!(c.error(call), want, "{call}");

@@ -236,13 +236,7 @@ fn answer(
             assert!(verdict.allowed, "{}", about());
             let given = verdict.remaining - peek.remaining;
             assert!(given <= rule.cost, "{}", about());
-            // Not so of a bucket that owes more than the capacity of the call: what was refilled
-            // since the debt was reckoned is owed again, for a refund reckons the whole debt anew.
-            assert!(
-                given >= 0 || owes_more_than_it_holds(key, rule),
-                "{}",
-                about()
-            );
+            assert!(given >= 0, "{}", about());
         }
     }
 
@@ -260,19 +254,6 @@ fn answer(
         assert_eq!(reset(at_ms - 1), 1, "full before: {}", about());
     }
     Some((verdict, after))
-}
-
-fn owes_more_than_it_holds(key: Option<&Key>, rule: &Rule) -> bool {
-    let debt = key.and_then(|key| model::Limiter::read(&key.text));
-    match (debt, rule.algorithm) {
-        (
-            Some(model::Limiter::Debt {
-                parts, window_ms, ..
-            }),
-            Algorithm::Bucket { capacity },
-        ) => parts > i128::from(capacity) * window_ms,
-        _ => false,
-    }
 }
 
 /// What docs/algorithms.md promises of the worst case, counted over every stretch of time.

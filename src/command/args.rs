@@ -136,8 +136,8 @@ impl<'a> AuditCall<'a> {
             return Err(Error::Syntax);
         }
         Ok(Self {
-            count: count_of_keys(count)?,
             cursor: cursor_of(cursor)?,
+            count: count_of_keys(count)?,
             pattern: pattern.map_or(b"*", Argument::bytes),
         })
     }
@@ -174,11 +174,11 @@ impl<'a> RepairCall<'a> {
                 return Err(Error::Syntax);
             }
         }
-        let count = count_of_keys(count)?;
         let cursor = cursor_of(cursor)?;
-        let end_ms = window_ms(window, unit)?
-            .checked_add(now_ms)
-            .ok_or(Error::Invalid("window"))?;
+        let window_ms = window_ms(window, unit)?;
+        let count = count_of_keys(count)?;
+        let end_ms = window_ms.and_then(|window_ms| window_ms.checked_add(now_ms));
+        let end_ms = end_ms.ok_or(Error::Invalid("window"))?;
         Ok(Self {
             cursor,
             pattern: pattern.bytes(),
@@ -286,7 +286,7 @@ impl<'a> RuleWords<'a> {
         let rule = Rule {
             algorithm,
             limit,
-            window_ms,
+            window_ms: window_ms.ok_or(Error::Invalid("window"))?,
             cost,
         };
         rule.fits(now_ms).map_err(Error::Invalid)?;
@@ -294,10 +294,9 @@ impl<'a> RuleWords<'a> {
     }
 }
 
-fn window_ms(window: &Argument, unit: Unit) -> Result<i64, Error> {
-    integer(window, 1, "window")?
-        .checked_mul(unit.ms())
-        .ok_or(Error::Invalid("window"))
+/// `None` if it is too long to be counted in milliseconds.
+fn window_ms(window: &Argument, unit: Unit) -> Result<Option<i64>, Error> {
+    Ok(integer(window, 1, "window")?.checked_mul(unit.ms()))
 }
 
 /// An integer that is at least `least`; `name` is what an error calls it.

@@ -116,13 +116,20 @@ pub(super) fn decide(
     let owed = stored.map_or(0, |debt| debt.owed_at(now_ms, rule, whole));
 
     let fits = rule.limit > 0 && owed.saturating_add(wanted) <= whole;
-    let owed_after = match action {
-        Action::Hit if fits => owed.saturating_add(wanted),
-        // Of all that is owed, whatever the capacity of this call: it gives back its cost alone.
-        Action::Refund => stored
-            .map_or(0, |debt| debt.owed_at(now_ms, rule, u128::MAX))
-            .saturating_sub(wanted),
-        _ => owed,
+    // Of all that was owed, whatever the capacity of this call: it gives back its cost alone. And at the
+    // time at which that was reckoned: reckoned anew, a debt that was beyond the capacity would be as
+    // far from refilled as it was then.
+    let refunded = stored
+        .filter(|_| action == Action::Refund)
+        .map(|debt| Debt {
+            parts: debt.scaled_to(rule.window_ms).saturating_sub(wanted),
+            at_ms: debt.at_ms,
+            window_ms: rule.window_ms,
+        });
+    let owed_after = match refunded {
+        Some(debt) => debt.owed_at(now_ms, rule, u128::MAX),
+        None if action == Action::Hit && fits => owed.saturating_add(wanted),
+        None => owed,
     };
 
     let held_end_ms = held.as_ref().and_then(|held| held.end_ms);
@@ -141,7 +148,10 @@ pub(super) fn decide(
     };
     let until_ms = |at_ms: i64| at_ms.min(forgotten_ms).saturating_sub(now_ms);
 
-    let owed_of_whole = owed_after.min(whole);
+    let owed_of_whole = match refunded {
+        Some(debt) => debt.owed_at(now_ms, rule, whole),
+        None => owed_after.min(whole),
+    };
     let stands = Verdict {
         remaining: if rule.limit > 0 {
             let left = whole.saturating_sub(owed_of_whole).checked_div(window);
@@ -180,7 +190,10 @@ pub(super) fn decide(
     let (debt, end_ms, written) = match (action, stored) {
         (Action::Hit, _) if fits => (reckoned, end_ms(owed_after), Written::Replaced),
         (Action::Refund, Some(_)) if owed_after == 0 => return (verdict, Some(Change::Delete)),
-        (Action::Refund, Some(_)) => (reckoned, end_ms(owed_after), Written::Replaced),
+        (Action::Refund, Some(debt)) => {
+            let debt = refunded.unwrap_or(debt);
+            (debt, end_ms(owed_after), Written::Replaced)
+        }
         // The repair: a debt dated after now, or one that lost its expiry.
         (_, Some(debt)) if kept_end_ms.is_none() => {
             let written = Written::by_repair(ahead);
@@ -407,6 +420,21 @@ mod tests {
         assert_eq!(small, verdict((true, 1, 0, Some(0), 60_000)));
         assert_eq!(key.text(), Some("b:5940000:1800000000000:60000"));
         assert_eq!(key.peek(&bucket(100, 1, 60_000, 1), NOW_MS).remaining, 1);
+    }
+
+    #[test]
+    fn a_refund_never_takes_away_what_was_refilled_of_a_debt_beyond_the_capacity() {
+        // A hundred tokens are owed, of which a smaller bucket counts ten; five were refilled since.
+        let text = format!("b:1000000:{NOW_MS}:10000");
+        let mut key = Key::holding(&text, Some(NOW_MS + 100_000));
+        let ten = bucket(10, 10, 10_000, 1);
+        let at_ms = NOW_MS + 5_000;
+        assert_eq!(key.peek(&ten, at_ms).remaining, 5);
+        assert_eq!(key.refund(&ten, at_ms).remaining, 5);
+        assert_eq!(key.text(), Some("b:990000:1800000000000:10000"));
+        assert_eq!(key.peek(&ten, at_ms).remaining, 5);
+        assert_eq!(key.end_ms(), Some(NOW_MS + 99_000));
+        assert_eq!(key.hit(&ten, at_ms), verdict((true, 10, 4, Some(0), 6_000)));
     }
 
     #[test]

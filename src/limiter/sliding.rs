@@ -201,7 +201,11 @@ pub(super) fn decide(
                 (Action::Refund, Some(end_ms)) => end_ms,
                 _ => after.end_ms(window_ms, now_ms),
             };
-            (after, end_ms, Written::Replaced)
+            let written = match stored {
+                Some(stored) if stored == after => Written::by_repair(ahead),
+                _ => Written::Replaced,
+            };
+            (after, end_ms, written)
         }
         // The repair: a state dated after now, or one that lost its expiry.
         (None, Some(windows)) if kept_end_ms.is_none() => {

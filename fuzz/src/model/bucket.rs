@@ -63,9 +63,6 @@ pub(super) fn answer(
     // "Each millisecond refills exactly `limit` parts", from the time at which it was reckoned.
     let still_owed =
         |debt: i128, since_ms: i128, at_ms: i128| (debt - (at_ms - since_ms) * call.limit).max(0);
-    let all_owed = stored.map_or(0, |debt| {
-        still_owed(debt.scaled(window_ms), debt.at_ms, now_ms)
-    });
     // "Of a capacity below the debt it is an empty bucket", at that time, too.
     let owed_at = |at_ms: i128| {
         stored.map_or(0, |debt| {
@@ -78,10 +75,18 @@ pub(super) fn answer(
     let allowed = fits(now_ms);
     let refused = action != Action::Refund && !allowed;
 
-    let owed_after = match action {
-        Action::Hit if allowed => owed + wanted,
-        // "A refund gives back of the whole debt, whatever the capacity of its call."
-        Action::Refund => (all_owed - wanted).max(0),
+    // "A refund gives back of the whole debt, whatever the capacity of its call", and as of the time
+    // at which that was reckoned.
+    let refunded = stored
+        .filter(|_| action == Action::Refund)
+        .map(|debt| Debt {
+            parts: (debt.scaled(window_ms) - wanted).max(0),
+            at_ms: debt.at_ms,
+            window_ms,
+        });
+    let owed_after = match (action, refunded) {
+        (Action::Hit, _) if allowed => owed + wanted,
+        (Action::Refund, Some(debt)) => still_owed(debt.parts, debt.at_ms, now_ms),
         _ => owed,
     };
 
@@ -106,7 +111,7 @@ pub(super) fn answer(
     };
     let change = if action == Action::Hit && allowed || action == Action::Refund && owed_after > 0 {
         Change::Store {
-            text: reckoned.text(),
+            text: refunded.unwrap_or(reckoned).text(),
             end_ms: end_of(owed_after),
             event: Event::Set,
             repaired: needs_repair,
@@ -131,7 +136,10 @@ pub(super) fn answer(
         _ => kept_end_ms,
     };
     let wait_ms = |until_ms: i128| until_ms.min(forgotten_ms.unwrap_or(until_ms)) - now_ms;
-    let owed_of_whole = owed_after.min(whole);
+    let owed_of_whole = match refunded {
+        Some(debt) => still_owed(debt.parts.min(whole), debt.at_ms, now_ms),
+        None => owed_after.min(whole),
+    };
     Answer {
         allowed: !refused,
         limit: capacity,

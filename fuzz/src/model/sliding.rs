@@ -116,7 +116,11 @@ pub(super) fn answer(
             Change::Store {
                 text: after.text(),
                 end_ms: kept_end_ms.unwrap_or_else(|| after.end_ms(now_ms, window_ms)),
-                event: Event::Set,
+                event: if !ahead && stored == Some(after) {
+                    Event::None
+                } else {
+                    Event::Set
+                },
                 repaired: needs_repair,
             }
         }
