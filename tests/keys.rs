@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::common::{error, verdict, Server};
+use crate::common::{error, verdict, wait_until, Server};
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -262,4 +262,23 @@ fn arguments_are_checked_before_the_key_is() {
     c.run("RPUSH k 5");
     assert_eq!(c.error("RL.HIT k x 60"), NOT_AN_INTEGER);
     assert_eq!(c.error("RL.HIT k 5 60 SLOW"), "ERR syntax error");
+}
+
+/// redis-cell keeps an arrival time in nanoseconds, which reads as a count.
+#[test]
+fn a_key_of_redis_cell_is_above_any_usual_limit_until_it_ends() {
+    let server = Server::start();
+    let mut c = server.connect();
+    c.run("SET cell 1796000000000000000 PX 30000");
+    assert_eq!(c.hit("cell 1000000 60"), [0, 1_000_000, 0, 30, 30]);
+    assert_eq!(c.get("cell").as_deref(), Some("1796000000000000000"));
+    for algorithm in ["SLIDING", "BUCKET 5"] {
+        assert_eq!(
+            c.error(&format!("RL.HIT cell 5 60 {algorithm}")),
+            "ERR key holds a FIXED limiter"
+        );
+    }
+    c.run("PEXPIRE cell 1");
+    wait_until("it has ended", || c.integer("EXISTS cell") == 0);
+    assert_eq!(c.hit("cell 5 60"), [1, 5, 4, 0, 60]);
 }

@@ -250,6 +250,37 @@ fn a_server_does_not_start_with_an_impossible_setting_in_its_file() {
 }
 
 #[test]
+fn a_server_without_the_module_does_not_start_over_what_names_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("redis.conf");
+    for (line, starts) in [
+        ("rl.oom-policy allow", false),
+        ("user ann on nopass ~* +rl.hit", false),
+        ("user ann on nopass ~* +get", true),
+    ] {
+        let port = crate::common::free_port();
+        std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{line}\n")).unwrap();
+        let mut child = Command::new(server_program())
+            .arg(&file)
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+        let mut started = false;
+        wait_until("it starts or it ends", || {
+            started = client.get_connection().is_ok();
+            started || child.try_wait().unwrap().is_some()
+        });
+        let _ = child.kill();
+        let _ = child.wait();
+        assert_eq!(started, starts, "{line}");
+    }
+}
+
+#[test]
 fn the_file_wins_over_load_arguments_and_a_rewrite_keeps_all() {
     let (mut server, _file) =
         server_with_file("", "rl.oom-policy refuse\nrl.sweep-pattern \"user:*\"\n");
