@@ -444,14 +444,18 @@ pub(crate) fn notify(ctx: &Context, class: NotifyEvent, event: &CStr, key: &Argu
 
 /// Whether the server has a command of this name.
 pub(crate) fn has_command(ctx: &Context, name: &CStr) -> bool {
+    // Without arguments there is no command that runs; one that exists misses them.
+    refusal(ctx, name, c"") != Some(io::ErrorKind::NotFound)
+}
+
+/// Calls a command without arguments, and tells why the server didn't reply; `None` if it did.
+fn refusal(ctx: &Context, name: &CStr, format: &CStr) -> Option<io::ErrorKind> {
     // SAFETY: the context and the name are alive, and the format names no arguments.
-    let reply = unsafe { call!(RedisModule_Call(ctx.ctx, name.as_ptr(), c"".as_ptr())) };
-    if reply.is_null() {
-        // Without arguments there is no command that runs; one that exists misses them.
-        return io::Error::last_os_error().kind() != io::ErrorKind::NotFound;
+    let reply = unsafe { call!(RedisModule_Call(ctx.ctx, name.as_ptr(), format.as_ptr())) };
+    match NonNull::new(reply).map(CallReply) {
+        Some(_) => None,
+        None => Some(io::Error::last_os_error().kind()),
     }
-    raw::free_call_reply(reply);
-    true
 }
 
 /// A command's reply, given back when it goes out of scope.
@@ -583,13 +587,7 @@ pub(crate) fn out_of_memory(ctx: &Context, key: &Argument) -> bool {
 fn has_user(ctx: &Context) -> bool {
     // A call in the user's name (C), of a command that there isn't: the server looks for the user first,
     // and for the command then.
-    // SAFETY: the context and the name are alive, and the format names no arguments.
-    let reply = unsafe { call!(RedisModule_Call(ctx.ctx, c"rl.".as_ptr(), c"C".as_ptr())) };
-    let Some(reply) = NonNull::new(reply) else {
-        return io::Error::last_os_error().kind() == io::ErrorKind::NotFound;
-    };
-    drop(CallReply(reply));
-    true
+    refusal(ctx, c"rl.", c"C").is_none_or(|kind| kind == io::ErrorKind::NotFound)
 }
 
 fn has_flag(ctx: &Context, flag: u32) -> bool {
@@ -602,9 +600,10 @@ fn has_flag(ctx: &Context, flag: u32) -> bool {
 /// writes are paused, when the server aborts over one.
 pub(crate) fn may_write_unasked(ctx: &Context) -> bool {
     // SAFETY: the function takes nothing and reads a variable of the server.
-    has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_MASTER)
+    let paused = unsafe { call!(RedisModule_AvoidReplicaTraffic()) } != 0;
+    !paused
+        && has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_MASTER)
         && !has_flag(ctx, raw::REDISMODULE_CTX_FLAGS_LOADING)
-        && unsafe { call!(RedisModule_AvoidReplicaTraffic()) } == 0
 }
 
 /// Selects a database. False if there is none of this number.
