@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use redis::Value;
 
-use crate::common::{Conn, Server};
+use crate::common::{text, Conn, Server};
 
 #[allow(dead_code)]
 #[path = "../benches/chart.rs"]
@@ -98,14 +98,6 @@ fn map(value: &Value) -> Vec<(String, Value)> {
         .chunks(2)
         .map(|pair| (text(&pair[0]), pair[1].clone()))
         .collect()
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).unwrap(),
-        Value::SimpleString(text) => text.clone(),
-        other => panic!("no text: {other:?}"),
-    }
 }
 
 fn field(map: &[(String, Value)], name: &str) -> Option<Value> {

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::common::{free_port, server_program, verdict, wait_until, Conn, Server};
+use crate::common::{free_port, server_program, verdict, wait_until, Conn, Running, Server};
 
 /// How often a test that depends on chance is repeated: `usual` times, or what SOAK says.
 fn rounds(usual: u64) -> u64 {
@@ -37,21 +37,6 @@ fn without_expiry(c: &mut Conn) -> Option<String> {
         Value::BulkString(key) => Some(String::from_utf8_lossy(&key).into_owned()),
         other => panic!("{other:?}"),
     }
-}
-
-/// Keys, values and ends, but of those that are about to end.
-fn data(c: &mut Conn) -> Vec<(String, Option<String>, i64)> {
-    let mut keys = c.keys();
-    keys.sort();
-    let mut data = Vec::new();
-    for key in keys {
-        let key = String::from_utf8(key).unwrap();
-        if c.pttl(&key) > 30_000 {
-            let end_ms = c.integer(&format!("PEXPIRETIME {key}"));
-            data.push((key.clone(), c.get(&key), end_ms));
-        }
-    }
-    data
 }
 
 /// A call of every kind, over some keys of each algorithm.
@@ -208,7 +193,9 @@ fn a_rewrite_and_a_reload_under_load_keep_every_limiter() {
             }
             done.store(true, Ordering::SeqCst);
         });
-        let before = data(&mut c);
+        // What is about to end may end on the way.
+        let later_ms = c.now_ms() + 30_000;
+        let before = c.data(later_ms);
         assert!(before.len() >= 8, "{before:?}");
         wait_until("the AOF is written", || {
             c.info_field("persistence", "aof_pending_bio_fsync")
@@ -218,7 +205,7 @@ fn a_rewrite_and_a_reload_under_load_keep_every_limiter() {
         });
         server.kill_and_restart();
         let mut c = server.connect();
-        assert_eq!(data(&mut c), before, "preamble {preamble}");
+        assert_eq!(c.data(later_ms), before, "preamble {preamble}");
         assert_eq!(without_expiry(&mut c), None);
     }
 }
@@ -269,7 +256,8 @@ fn a_chain_of_replicas_that_loses_its_links_ends_with_the_same() {
         }
     }
     assert_eq!(without_expiry(&mut c), None);
-    let here = data(&mut c);
+    let later_ms = c.now_ms() + 30_000;
+    let here = c.data(later_ms);
     assert!(here.len() >= 8, "{here:?}");
     let late = late.unwrap();
     primary.wait_for(&middle);
@@ -277,7 +265,7 @@ fn a_chain_of_replicas_that_loses_its_links_ends_with_the_same() {
     primary.wait_for(&late);
     for (name, server) in [("middle", &middle), ("last", &last), ("late", &late)] {
         let mut there = server.connect();
-        assert_eq!(data(&mut there), here, "{name}");
+        assert_eq!(there.data(later_ms), here, "{name}");
         assert_eq!(without_expiry(&mut there), None, "{name}");
     }
 }
@@ -346,15 +334,8 @@ fn after_a_failover_no_more_pass_than_the_limit_and_what_was_not_yet_replicated(
 }
 
 struct Sentinel {
-    child: Child,
+    _program: Running,
     _directory: TempDir,
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn start_sentinel(primary: u16) -> (Sentinel, u16) {
@@ -366,16 +347,10 @@ fn start_sentinel(primary: u16) -> (Sentinel, u16) {
          sentinel down-after-milliseconds limits 500\nsentinel failover-timeout limits 1500\n"
     );
     fs::write(&file, text).unwrap();
-    let child = Command::new(server_program())
-        .arg(&file)
-        .arg("--sentinel")
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut program = Command::new(server_program());
+    let program = program.arg(&file).arg("--sentinel");
     let sentinel = Sentinel {
-        child,
+        _program: Running::start(program.current_dir(directory.path())),
         _directory: directory,
     };
     (sentinel, port)

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::common::{free_port, module, server_program, wait_until};
+use crate::common::{free_port, module, server_program, wait_until, Running};
 
 #[allow(dead_code)]
 #[path = "../benches/load.rs"]
@@ -47,16 +47,6 @@ const CALLS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// A server under valgrind.
-struct Counted(Child);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn control(pid: u32, what: &str) {
     let status = Command::new("callgrind_control")
         .args([what, &pid.to_string()])
@@ -70,7 +60,8 @@ fn control(pid: u32, what: &str) {
 fn count() -> BTreeMap<&'static str, i64> {
     let directory = tempfile::tempdir().unwrap();
     let port = free_port();
-    let server = Command::new("valgrind")
+    let mut server = Command::new("valgrind");
+    server
         .args(["--tool=callgrind", "--callgrind-out-file=counts"])
         .arg(server_program())
         .args([
@@ -83,13 +74,8 @@ fn count() -> BTreeMap<&'static str, i64> {
         ])
         .arg("--loadmodule")
         .arg(module())
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let server = Counted(server);
+        .current_dir(directory.path());
+    let server = Running::start(&mut server);
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
     wait_until("the server answers", || {
         let reply: redis::RedisResult<String> = client

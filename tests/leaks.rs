@@ -5,15 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::Value;
 
 use crate::common::stream::Stream;
-use crate::common::{beside_module, wait_until, Conn, Server};
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
-        other => panic!("no text: {other:?}"),
-    }
-}
+use crate::common::{beside_module, text, wait_until, Conn, Server};
 
 /// One step: the cursor to go on with, and what was found.
 fn audit(c: &mut Conn, call: &str) -> (String, BTreeMap<String, String>) {

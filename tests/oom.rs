@@ -17,11 +17,6 @@ fn full_server() -> (Server, Conn) {
     (server, c)
 }
 
-fn figure(c: &mut Conn, name: &str) -> u64 {
-    let figure = c.info_field("rl", &format!("rl_{name}"));
-    figure.unwrap().parse().unwrap()
-}
-
 #[test]
 fn by_default_a_new_limiter_is_the_servers_own_error() {
     let (_server, mut c) = full_server();
@@ -76,11 +71,11 @@ fn each_policy_has_its_answer_and_stores_nothing() {
         );
     }
     for (name, want) in [("oom_errors", 8), ("oom_allowed", 8), ("oom_refused", 8)] {
-        assert_eq!(figure(&mut c, name), want, "{name}");
+        assert_eq!(c.figure(name), want, "{name}");
     }
     // Verdicts count as verdicts; errors are none.
-    assert_eq!(figure(&mut c, "hits_allowed"), 1 + 8);
-    assert_eq!(figure(&mut c, "hits_refused"), 8 + 9);
+    assert_eq!(c.figure("hits_allowed"), 1 + 8);
+    assert_eq!(c.figure("hits_refused"), 8 + 9);
 }
 
 fn in_ms([allowed, limit, remaining, retry, reset]: [i64; 5]) -> [i64; 5] {
@@ -172,7 +167,7 @@ fn one_that_is_missing_decides_for_all() {
         ("hits_allowed", 2),
         ("hits_refused", 2),
     ] {
-        assert_eq!(figure(&mut c, name), want, "{name}");
+        assert_eq!(c.figure(name), want, "{name}");
     }
 }
 
@@ -194,7 +189,7 @@ fn a_server_that_evicts_is_not_out_of_memory() {
     }
     let evicted = c.info_field("stats", "evicted_keys").unwrap();
     assert_ne!(evicted, "0");
-    assert_eq!(figure(&mut c, "oom_refused"), 0);
+    assert_eq!(c.figure("oom_refused"), 0);
 }
 
 /// A server that fills up for real, with each way to evict that finds nothing to evict here.

@@ -6,18 +6,6 @@ use crate::common::{Conn, Server};
 
 const AOF: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
-/// Values and ends of all keys.
-fn data(c: &mut Conn) -> Vec<(String, Option<String>, i64)> {
-    let mut keys = c.keys();
-    keys.sort();
-    let describe = |key: Vec<u8>| {
-        let key = String::from_utf8(key).unwrap();
-        let end_ms = c.integer(&format!("PEXPIRETIME {key}"));
-        (key.clone(), c.get(&key), end_ms)
-    };
-    keys.into_iter().map(describe).collect()
-}
-
 /// Limiters that were hit, refused and repaired.
 fn fill(c: &mut Conn) {
     c.run("SET leaked 3");
@@ -40,19 +28,19 @@ fn an_aof_restores_values_and_ends_with_and_without_the_module() {
     let mut server = Server::start_with(AOF);
     let mut c = server.connect();
     fill(&mut c);
-    let before = data(&mut c);
+    let before = c.data(i64::MIN);
     assert_eq!(before.len(), 5);
     assert!(before.iter().all(|(_, _, end_ms)| *end_ms > 0));
 
     server.kill_and_restart();
     let mut c = server.connect();
-    assert_eq!(data(&mut c), before);
+    assert_eq!(c.data(i64::MIN), before);
     assert_eq!(c.hit("fresh 5 600")[..3], [1, 5, 2]);
     assert_eq!(c.hit("full 1 600")[..3], [0, 1, 0]);
 
-    let before = data(&mut c);
+    let before = c.data(i64::MIN);
     server.kill_and_restart_without_module();
-    assert_eq!(data(&mut server.connect()), before);
+    assert_eq!(server.connect().data(i64::MIN), before);
 }
 
 #[test]
@@ -98,21 +86,21 @@ fn an_rdb_file_restores_values_and_ends_with_and_without_the_module() {
     let mut server = Server::start();
     let mut c = server.connect();
     fill(&mut c);
-    let before = data(&mut c);
+    let before = c.data(i64::MIN);
 
     c.run("DEBUG RELOAD");
-    assert_eq!(data(&mut c), before);
+    assert_eq!(c.data(i64::MIN), before);
 
     c.run("SAVE");
     server.kill_and_restart();
     let mut c = server.connect();
-    assert_eq!(data(&mut c), before);
+    assert_eq!(c.data(i64::MIN), before);
     assert_eq!(c.hit("fresh 5 600")[..3], [1, 5, 2]);
 
     c.run("SAVE");
-    let before = data(&mut c);
+    let before = c.data(i64::MIN);
     server.kill_and_restart_without_module();
-    assert_eq!(data(&mut server.connect()), before);
+    assert_eq!(server.connect().data(i64::MIN), before);
 }
 
 #[test]
@@ -130,9 +118,13 @@ fn a_rewritten_aof_restores_values_and_ends() {
                 && field(&mut c, "aof_rewrite_scheduled") == "0"
         });
         c.hit("fresh 5 600");
-        let before = data(&mut c);
+        let before = c.data(i64::MIN);
         server.kill_and_restart_without_module();
-        assert_eq!(data(&mut server.connect()), before, "preamble {preamble}");
+        assert_eq!(
+            server.connect().data(i64::MIN),
+            before,
+            "preamble {preamble}"
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::common::{module, server_program, wait_until, Conn, Server};
+use crate::common::{module, server_program, text, wait_until, Conn, Running, Server};
 
 const DEFAULTS: &[(&str, &str)] = &[
     ("rl.notify-refused", "no"),
@@ -26,13 +26,6 @@ fn settings(c: &mut Conn) -> Vec<(String, String)> {
         .collect();
     pairs.sort();
     pairs
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn with(changed: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -260,22 +253,14 @@ fn a_server_without_the_module_does_not_start_over_what_names_it() {
     ] {
         let port = crate::common::free_port();
         std::fs::write(&file, format!("port {port}\nbind 127.0.0.1\n{line}\n")).unwrap();
-        let mut child = Command::new(server_program())
-            .arg(&file)
-            .current_dir(directory.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut program = Command::new(server_program());
+        let mut server = Running::start(program.arg(&file).current_dir(directory.path()));
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
         let mut started = false;
         wait_until("it starts or it ends", || {
             started = client.get_connection().is_ok();
-            started || child.try_wait().unwrap().is_some()
+            started || server.0.try_wait().unwrap().is_some()
         });
-        let _ = child.kill();
-        let _ = child.wait();
         assert_eq!(started, starts, "{line}");
     }
 }

@@ -7,11 +7,6 @@ use redis::Value;
 use crate::common::stream::Stream;
 use crate::common::{module, wait_until, Conn, Server};
 
-fn figure(c: &mut Conn, name: &str) -> u64 {
-    let figure = c.info_field("rl", &format!("rl_{name}"));
-    figure.unwrap().parse().unwrap()
-}
-
 fn fill(c: &mut Conn, prefix: &str, keys: u32) {
     let mut pipeline = redis::pipe();
     for n in 0..keys {
@@ -32,9 +27,9 @@ fn sweep(c: &mut Conn, pattern: &str, window_seconds: u32) {
 
 /// Waits until two whole walks began and ended after this.
 fn after_a_walk(c: &mut Conn, keys: u64) {
-    let walked = figure(c, "sweeper_keys_walked");
+    let walked = c.figure("sweeper_keys_walked");
     wait_until("the sweeper has been everywhere", || {
-        figure(c, "sweeper_keys_walked") >= walked + 2 * keys + 20
+        c.figure("sweeper_keys_walked") >= walked + 2 * keys + 20
     });
 }
 
@@ -53,13 +48,13 @@ fn it_is_off_until_both_settings_are_there() {
         wait_until("the server's cron ran", || {
             c.info_field("server", "uptime_in_seconds") != cron
         });
-        assert_eq!(figure(&mut c, "sweeper_running"), 0, "{set}");
-        assert_eq!(figure(&mut c, "sweeper_keys_walked"), 0, "{set}");
+        assert_eq!(c.figure("sweeper_running"), 0, "{set}");
+        assert_eq!(c.figure("sweeper_keys_walked"), 0, "{set}");
     }
     assert_eq!(c.pttl("leaked"), -1);
     sweep(&mut c, "leak*", 60);
     wait_until("it is repaired", || c.pttl("leaked") > 0);
-    assert_eq!(figure(&mut c, "sweeper_running"), 1);
+    assert_eq!(c.figure("sweeper_running"), 1);
 }
 
 #[test]
@@ -86,11 +81,11 @@ fn it_repairs_what_matches_in_every_database_and_touches_nothing_else() {
     stream.until("mark");
     sweep(&mut c, "user:*", 600);
     wait_until("nine are repaired", || {
-        figure(&mut c, "limiters_repaired_by_sweeper") >= 9
+        c.figure("limiters_repaired_by_sweeper") >= 9
     });
     after_a_walk(&mut c, 21);
-    assert_eq!(figure(&mut c, "limiters_repaired_by_sweeper"), 9);
-    assert_eq!(figure(&mut c, "limiters_repaired"), 9);
+    assert_eq!(c.figure("limiters_repaired_by_sweeper"), 9);
+    assert_eq!(c.figure("limiters_repaired"), 9);
     let mut want = Vec::new();
     for db in [0, 3, 15] {
         c.run(&format!("SELECT {db}"));
@@ -138,9 +133,9 @@ fn it_walks_no_more_keys_a_second_than_it_may() {
     let started = Instant::now();
     sweep(&mut c, "leak*", 600);
     wait_until("it has walked a while", || {
-        figure(&mut c, "sweeper_keys_walked") >= 300
+        c.figure("sweeper_keys_walked") >= 300
     });
-    let walked = figure(&mut c, "sweeper_keys_walked");
+    let walked = c.figure("sweeper_keys_walked");
     let most = 200.0 * started.elapsed().as_secs_f64() + 20.0;
     assert!(walked as f64 <= most, "{walked} keys, at most {most}");
 }
@@ -153,20 +148,20 @@ fn it_follows_the_settings_at_once() {
     fill(&mut c, "b", 50);
     sweep(&mut c, "a*", 600);
     after_a_walk(&mut c, 100);
-    assert_eq!(figure(&mut c, "limiters_repaired_by_sweeper"), 50);
+    assert_eq!(c.figure("limiters_repaired_by_sweeper"), 50);
     assert_eq!(c.pttl("b7"), -1);
     sweep(&mut c, "b*", 900);
     after_a_walk(&mut c, 100);
-    assert_eq!(figure(&mut c, "limiters_repaired_by_sweeper"), 100);
+    assert_eq!(c.figure("limiters_repaired_by_sweeper"), 100);
     assert!(c.pttl("a7") <= 600_000);
     assert!(c.pttl("b7") > 800_000);
 
     c.run("CONFIG SET rl.sweep-window-seconds 0");
-    wait_until("it stands still", || figure(&mut c, "sweeper_running") == 0);
-    let walked = figure(&mut c, "sweeper_keys_walked");
+    wait_until("it stands still", || c.figure("sweeper_running") == 0);
+    let walked = c.figure("sweeper_keys_walked");
     c.run("SET b-late 5");
     std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(figure(&mut c, "sweeper_keys_walked"), walked);
+    assert_eq!(c.figure("sweeper_keys_walked"), walked);
     assert_eq!(c.pttl("b-late"), -1);
 }
 
@@ -182,13 +177,13 @@ fn it_waits_while_writes_are_paused() {
     sweep(&mut c, "leak*", 600);
     let paused = Instant::now();
     while paused.elapsed() < Duration::from_millis(1_000) {
-        assert_eq!(figure(&mut c, "limiters_repaired_by_sweeper"), 0);
-        assert_eq!(figure(&mut c, "sweeper_running"), 0);
+        assert_eq!(c.figure("limiters_repaired_by_sweeper"), 0);
+        assert_eq!(c.figure("sweeper_running"), 0);
         std::thread::sleep(Duration::from_millis(50));
     }
     c.run("CLIENT UNPAUSE");
     wait_until("it has repaired all", || {
-        figure(&mut c, "limiters_repaired_by_sweeper") == 500
+        c.figure("limiters_repaired_by_sweeper") == 500
     });
     server.assert_alive();
     // In the middle of it, again and again.
@@ -201,7 +196,7 @@ fn it_waits_while_writes_are_paused() {
     }
     server.assert_alive();
     wait_until("it has repaired all", || {
-        figure(&mut c, "limiters_repaired_by_sweeper") == 1_000
+        c.figure("limiters_repaired_by_sweeper") == 1_000
     });
     server.wait_for(&replica);
     assert_eq!(
@@ -219,10 +214,8 @@ fn it_survives_a_failover() {
     fill(&mut c, "leak", 2_000);
     sweep(&mut c, "leak*", 600);
     sweep(&mut there, "leak*", 600);
-    wait_until("it runs", || {
-        figure(&mut c, "limiters_repaired_by_sweeper") > 100
-    });
-    assert_eq!(figure(&mut there, "sweeper_running"), 0, "on a replica");
+    wait_until("it runs", || c.figure("limiters_repaired_by_sweeper") > 100);
+    assert_eq!(there.figure("sweeper_running"), 0, "on a replica");
     server.wait_for(&replica);
     let failover = format!("FAILOVER TO 127.0.0.1 {}", replica.port());
     assert_eq!(c.run(&failover), Value::Okay);
@@ -230,14 +223,12 @@ fn it_survives_a_failover() {
         there.info_field("replication", "role").as_deref() == Some("master")
     });
     wait_until("it goes on there", || {
-        let here = figure(&mut c, "limiters_repaired_by_sweeper");
-        here + figure(&mut there, "limiters_repaired_by_sweeper") >= 2_000
+        let here = c.figure("limiters_repaired_by_sweeper");
+        here + there.figure("limiters_repaired_by_sweeper") >= 2_000
     });
     server.assert_alive();
     replica.assert_alive();
-    wait_until("it has stopped here", || {
-        figure(&mut c, "sweeper_running") == 0
-    });
+    wait_until("it has stopped here", || c.figure("sweeper_running") == 0);
     for n in (0..2_000).step_by(53) {
         assert!(there.pttl(&format!("leak{n}")) > 0);
     }
@@ -254,11 +245,11 @@ fn it_goes_on_after_a_promotion() {
     let mut there = replica.connect();
     sweep(&mut there, "leak*", 600);
     std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(figure(&mut there, "sweeper_keys_walked"), 0);
+    assert_eq!(there.figure("sweeper_keys_walked"), 0);
     assert_eq!(there.pttl("leak7"), -1);
     there.run("REPLICAOF NO ONE");
     wait_until("it has repaired all", || {
-        figure(&mut there, "limiters_repaired_by_sweeper") == 300
+        there.figure("limiters_repaired_by_sweeper") == 300
     });
     assert_eq!(c.pttl("leak7"), -1, "the other one is on its own");
 }
@@ -277,9 +268,7 @@ fn the_module_unloads_while_it_runs() {
     let mut c = server.connect();
     for _ in 0..5 {
         fill(&mut c, "leak", 2_000);
-        wait_until("it runs", || {
-            figure(&mut c, "limiters_repaired_by_sweeper") > 20
-        });
+        wait_until("it runs", || c.figure("limiters_repaired_by_sweeper") > 20);
         assert_eq!(c.run("MODULE UNLOAD rl"), Value::Okay);
         assert!(!c.has("rl.hit"));
         let load = format!(

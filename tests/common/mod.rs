@@ -181,6 +181,27 @@ impl Drop for Server {
     }
 }
 
+/// A program that says nothing, and is killed when it goes out of scope.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts the server and waits until it answers. A port that somebody else took in between is
 /// replaced by another.
 fn spawn(directory: &Path, arguments: &[String]) -> (Child, u16) {
@@ -329,6 +350,12 @@ impl Conn {
         line.map(ToString::to_string)
     }
 
+    /// A figure of INFO rl, by its name without the prefix.
+    pub fn figure(&mut self, name: &str) -> u64 {
+        let figure = self.info_field("rl", &format!("rl_{name}"));
+        figure.expect("a figure").parse().expect("a number")
+    }
+
     /// The server's clock.
     pub fn now_ms(&mut self) -> i64 {
         let script = "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)";
@@ -347,6 +374,20 @@ impl Conn {
             other => panic!("{other:?}"),
         };
         keys.into_iter().map(bytes).collect()
+    }
+
+    /// Names, values and ends of all keys that end after this time.
+    pub fn data(&mut self, after_ms: i64) -> Vec<(String, Option<String>, i64)> {
+        let mut keys = self.keys();
+        keys.sort();
+        let describe = |key: Vec<u8>| {
+            let key = String::from_utf8(key).unwrap();
+            let end_ms = self.integer(&format!("PEXPIRETIME {key}"));
+            (key.clone(), self.get(&key), end_ms)
+        };
+        let mut data: Vec<_> = keys.into_iter().map(describe).collect();
+        data.retain(|(_, _, end_ms)| *end_ms > after_ms);
+        data
     }
 
     /// What replicas and the AOF get of a key as it stands.
@@ -393,6 +434,15 @@ pub fn events(server: &Server, keys: &[&str], body: impl FnOnce()) -> Vec<String
         if keys.contains(&key) {
             heard.push(format!("{event} {key}"));
         }
+    }
+}
+
+/// A reply that is a text.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        other => panic!("no text: {other:?}"),
     }
 }
 
