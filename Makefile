@@ -16,8 +16,8 @@ test: ## Run all tests on SERVER (redis-server)
 test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
 	@$(MAKE) --no-print-directory test SERVER=all
 
-soak: ## Run the long forms on SERVER: what depends on chance 200 times, random calls for ten minutes
-	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile::
+soak: ## Run the long forms on SERVER: what depends on chance 200 times, ten million calls, random calls for ten minutes
+	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile:: lifecycle::calls
 
 memcheck: ## Run the tests of what a server is sent under valgrind's memcheck, on Valkey 9.1.2
 	@scripts/memcheck

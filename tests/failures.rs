@@ -12,13 +12,7 @@ use std::time::Duration;
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::common::{free_port, server_program, verdict, wait_until, Conn, Running, Server};
-
-/// How often a test that depends on chance is repeated: `usual` times, or what SOAK says.
-fn rounds(usual: u64) -> u64 {
-    let soak = std::env::var("SOAK").ok();
-    soak.and_then(|rounds| rounds.parse().ok()).unwrap_or(usual)
-}
+use crate::common::{free_port, server_program, soak, verdict, wait_until, Conn, Running, Server};
 
 /// A number from a seed, as good as random.
 fn scrambled(seed: u64) -> u64 {
@@ -90,7 +84,7 @@ fn an_aof_cut_off_at_any_byte_loads_and_has_no_limiter_without_expiry() {
         let before = &whole[..*cut];
         before.ends_with(b"\r\n") && whole[*cut..].first().is_none_or(|byte| *byte == b'*')
     };
-    let every_byte = rounds(1) > 1;
+    let every_byte = soak().is_some();
     let cuts = (whole.len() - 4_096..=whole.len())
         .filter(|cut| every_byte || ends(cut) || ends(&(cut - 7)));
     let mut transactions = 0;
@@ -109,7 +103,7 @@ fn an_aof_cut_off_at_any_byte_loads_and_has_no_limiter_without_expiry() {
 /// With an AOF that is written before each reply, what was replied is there after a crash.
 #[test]
 fn after_kill_9_every_hit_that_was_answered_is_there_and_no_limiter_lacks_its_expiry() {
-    for round in 0..rounds(4) {
+    for round in 0..soak().unwrap_or(4) {
         let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
         let answered = AtomicI64::new(0);
         let sent = AtomicI64::new(0);
@@ -304,7 +298,7 @@ fn hit_until_refused(c: &mut Conn, key: &str, allowed: &AtomicI64) {
 /// else. So no more pass than the limit and that.
 #[test]
 fn after_a_failover_no_more_pass_than_the_limit_and_what_was_not_yet_replicated() {
-    for round in 0..rounds(3) {
+    for round in 0..soak().unwrap_or(3) {
         let (mut primary, replica) = (Server::start(), Server::start());
         replica.replicate(&primary);
         primary.connect().hit("k 3000 600");

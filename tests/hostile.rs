@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use crate::common::{error, Server};
+use crate::common::{error, soak, Server};
 
 /// Random numbers from a fixed seed.
 struct Dice(u64);
@@ -139,8 +139,7 @@ fn random_calls_on_random_values_are_answered_and_leave_no_trace() {
     let mut server = Server::start();
     let mut c = server.connect();
     let mut dice = Dice(88_172_645_463_325_252);
-    let soak = std::env::var_os("SOAK").is_some();
-    let time = Duration::from_secs(if soak { 600 } else { 3 });
+    let time = Duration::from_secs(if soak().is_some() { 600 } else { 3 });
     let used = |c: &mut crate::common::Conn| -> i64 {
         c.run("FLUSHALL");
         c.info_field("memory", "used_memory")

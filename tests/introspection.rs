@@ -1,4 +1,4 @@
-//! What the server tells about the command, and what its ACL makes of that.
+//! What the server tells about the commands.
 
 use redis::Value;
 
@@ -161,77 +161,4 @@ fn module_list_tells_the_version_of_the_crate() {
         modules.contains(&format!("name rl ver {version} ")),
         "{modules}"
     );
-}
-
-#[test]
-fn a_user_needs_the_command_and_reading_and_writing_of_the_key() {
-    let server = Server::start();
-    let mut c = server.connect();
-    let mut as_user = |rules: &str, key: &str| -> Option<String> {
-        c.run("DEL a1 b1");
-        c.run("ACL DELUSER ann");
-        c.run(&format!(
-            "ACL SETUSER ann on nopass -@all +eval +multi +exec {rules}"
-        ));
-        let mut ann = server.connect();
-        ann.run("AUTH ann any");
-        let direct = ann.run(&format!("RL.HIT {key} 9 60"));
-        // The same in a transaction and in a script.
-        ann.run("MULTI");
-        let queued = ann.run(&format!("RL.HIT {key} 9 60"));
-        ann.run("EXEC");
-        let script = "return redis.call('RL.HIT', KEYS[1], 9, 60)";
-        let scripted = ann.run_words(&["EVAL", script, "1", key]);
-        let refused = crate::common::error(&direct);
-        assert_eq!(crate::common::error(&queued).is_some(), refused.is_some());
-        assert_eq!(crate::common::error(&scripted).is_some(), refused.is_some());
-        let hits = if refused.is_some() { "nil" } else { "3" };
-        assert_eq!(shown(&c.run(&format!("GET {key}"))), hits, "{rules}");
-        refused
-    };
-    for (rules, key) in [
-        ("+rl.hit ~a*", "a1"),
-        ("+rl.hit %RW~a*", "a1"),
-        ("+rl.hit ~*", "b1"),
-    ] {
-        assert_eq!(as_user(rules, key), None, "{rules} {key}");
-    }
-    for (rules, key) in [
-        ("+rl.hit ~a*", "b1"),
-        ("+rl.hit %R~a*", "a1"),
-        ("+rl.hit %W~a*", "a1"),
-        ("~*", "a1"),
-        ("+@all -rl.hit ~*", "a1"),
-    ] {
-        let refused = as_user(rules, key).unwrap_or_default();
-        assert!(refused.starts_with("NOPERM"), "{rules} {key}: {refused}");
-    }
-}
-
-#[test]
-fn a_category_grants_the_command_where_the_server_has_them() {
-    let server = Server::start();
-    let mut c = server.connect();
-    if !has_categories(&mut c) {
-        // Redis 7.0: a module's commands are granted by name.
-        c.run("ACL SETUSER ann on nopass -@all +@write +@fast ~*");
-        let mut ann = server.connect();
-        ann.run("AUTH ann any");
-        assert!(ann.error("RL.HIT k 9 60").starts_with("NOPERM"));
-        return;
-    }
-    for (rules, granted) in [
-        ("-@all +@ratelimit", true),
-        ("-@all +@write", true),
-        ("-@all +@fast", true),
-        ("-@all +@read", false),
-        ("+@all -@ratelimit", false),
-    ] {
-        c.run("ACL DELUSER ann");
-        c.run(&format!("ACL SETUSER ann on nopass ~* {rules}"));
-        let mut ann = server.connect();
-        ann.run("AUTH ann any");
-        let refused = crate::common::error(&ann.run("RL.HIT k 9 60"));
-        assert_eq!(refused.is_none(), granted, "{rules}: {refused:?}");
-    }
 }

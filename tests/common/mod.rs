@@ -23,6 +23,11 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// How often the long form (`make soak`) repeats what depends on chance; `None` in the usual one.
+pub fn soak() -> Option<u64> {
+    std::env::var("SOAK").ok()?.parse().ok()
+}
+
 /// The server under test: `SERVER`, or the `redis-server` on PATH.
 pub fn server_program() -> String {
     std::env::var("SERVER").unwrap_or_else(|_| "redis-server".into())
@@ -107,7 +112,6 @@ impl Server {
         self.port
     }
 
-    #[allow(dead_code)] // for the benchmark alone
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
