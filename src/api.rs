@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::time::SystemTime;
 
 use redis_module::{raw, Context, KeyMode, NotifyEvent, Status};
 
@@ -193,6 +194,21 @@ pub(crate) fn now_ms() -> i64 {
         Some(cached_microseconds) => (unsafe { cached_microseconds() }) / 1_000,
         // SAFETY: the function takes nothing and reads the clock.
         None => unsafe { call!(RedisModule_Milliseconds()) },
+    }
+}
+
+/// The same in microseconds.
+pub(crate) fn now_us() -> i64 {
+    // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
+    match unsafe { raw::RedisModule_CachedMicroseconds } {
+        // SAFETY: the function takes nothing and reads a variable of the server.
+        Some(cached_microseconds) => unsafe { cached_microseconds() },
+        // The clock that the server reads as well.
+        None => SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()
+            .and_then(|since| since.as_micros().try_into().ok())
+            .unwrap_or(0),
     }
 }
 
@@ -1095,20 +1111,27 @@ pub(crate) fn add_integer_setting(
     status == Status::Ok as c_int
 }
 
-/// Registers a setting that is yes or no. False if the server refuses.
+/// Registers a setting that is yes or no; if it is fixed, for as long as the module is loaded. False if the
+/// server refuses.
 pub(crate) fn add_yes_no_setting(
     ctx: &Context,
     name: &CStr,
     setting: &'static NumberSetting,
     default: i64,
+    is_fixed: bool,
 ) -> bool {
+    let flags = if is_fixed {
+        raw::REDISMODULE_CONFIG_IMMUTABLE
+    } else {
+        raw::REDISMODULE_CONFIG_DEFAULT
+    };
     // SAFETY: the server copies the name, and gives the setting, which stays, to the callbacks.
     let status = unsafe {
         call!(RedisModule_RegisterBoolConfig(
             ctx.ctx,
             name.as_ptr(),
             c_int::from(default != 0),
-            raw::REDISMODULE_CONFIG_DEFAULT,
+            flags,
             Some(get_word),
             Some(set_word),
             None,

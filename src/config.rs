@@ -29,6 +29,11 @@ pub(crate) fn notify_refused() -> bool {
     NOTIFY_REFUSED.get() != 0
 }
 
+/// Whether there is a CL.THROTTLE.
+pub(crate) fn has_cl_throttle() -> bool {
+    CL_THROTTLE.get() != 0
+}
+
 /// The names of the keys that the sweeper repairs; with none it doesn't run.
 pub(crate) fn sweep_pattern() -> Vec<u8> {
     SWEEP_PATTERN.get()
@@ -43,6 +48,7 @@ pub(crate) fn sweep_keys_per_second() -> i64 {
     SWEEP_KEYS_PER_SECOND.get()
 }
 
+static CL_THROTTLE: NumberSetting = NumberSetting::new(0);
 static OOM_POLICY: NumberSetting = NumberSetting::new(0);
 static NOTIFY_REFUSED: NumberSetting = NumberSetting::new(0);
 static SWEEP_PATTERN: BytesSetting = BytesSetting::new();
@@ -60,6 +66,8 @@ enum Kind {
     Words(&'static NumberSetting, &'static [&'static CStr]),
     /// No by default.
     YesNo(&'static NumberSetting),
+    /// The same, and stays what it is when the module is loaded.
+    FixedYesNo(&'static NumberSetting),
     Integer {
         setting: &'static NumberSetting,
         default: i64,
@@ -70,6 +78,10 @@ enum Kind {
 }
 
 const SETTINGS: &[Setting] = &[
+    Setting {
+        name: c"cl-throttle",
+        kind: Kind::FixedYesNo(&CL_THROTTLE),
+    },
     Setting {
         name: c"oom-policy",
         kind: Kind::Words(&OOM_POLICY, &[c"error", c"allow", c"refuse"]),
@@ -167,6 +179,7 @@ impl Setting {
                 name.to_string_lossy()
             )
         };
+        let is_fixed = matches!(self.kind, Kind::FixedYesNo(_));
         let registered = match &self.kind {
             Kind::Words(setting, words) => {
                 let default = value.map_or(Ok(0), |value| {
@@ -174,12 +187,12 @@ impl Setting {
                 })?;
                 api::add_word_setting(ctx, name, setting, default, words)
             }
-            Kind::YesNo(setting) => {
+            Kind::YesNo(setting) | Kind::FixedYesNo(setting) => {
                 const WORDS: &[&CStr] = &[c"no", c"yes"];
                 let default = value.map_or(Ok(0), |value| {
                     place(WORDS, value).ok_or_else(|| impossible(list(WORDS)))
                 })?;
-                api::add_yes_no_setting(ctx, name, setting, default)
+                api::add_yes_no_setting(ctx, name, setting, default, is_fixed)
             }
             Kind::Integer {
                 setting,

@@ -142,6 +142,22 @@ pub(crate) const MHIT: Docs = Docs {
     ],
 };
 
+pub(crate) const THROTTLE: Docs = Docs {
+    summary: c"Takes from a token bucket as redis-cell keeps it, or refuses.",
+    since: SINCE_FIRST,
+    complexity: c"O(1)",
+    arity: -5,
+    tips: None,
+    keys: Keys::FirstUpdated,
+    arguments: &[
+        KEY,
+        Argument::new(c"max_burst", Kind::Integer),
+        Argument::new(c"count", Kind::Integer),
+        Argument::new(c"period", Kind::Integer),
+        Argument::new(c"quantity", Kind::Integer).optional(),
+    ],
+};
+
 /// What each node has of it, and each call, is its own.
 const WALK: Option<&CStr> =
     Some(c"nondeterministic_output request_policy:special response_policy:special");

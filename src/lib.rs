@@ -32,6 +32,7 @@ use command::audit::Audit;
 use command::mhit::Mhit;
 use command::one::{Hit, Peek, Refund};
 use command::repair::Repair;
+use command::throttle::Throttle;
 use command::Command;
 
 #[rustfmt::skip]
@@ -49,6 +50,8 @@ const COMMANDS: &[Command] = &[
     Command::new::<Audit>(c"readonly", "read keyspace slow", &docs::AUDIT),
     // RL.REPAIR cursor pattern window [COUNT count] [MS]
     Command::new::<Repair>(c"write", "write keyspace slow dangerous", &docs::REPAIR),
+    // CL.THROTTLE key max_burst count period [quantity], with the setting rl.cl-throttle
+    Command::new::<Throttle>(c"write fast", "write fast", &docs::THROTTLE).only_if(config::has_cl_throttle),
 
     #[cfg(feature = "deliberate-panic")]
     Command::new::<command::panic::Panic>(c"fast", "fast", &docs::PANIC),

@@ -82,14 +82,15 @@ fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
         );
     }
     api::set_options(ctx, is_valkey(ctx));
+    // Before the commands: they depend on the settings.
+    config::load(ctx, arguments)?;
     let has_own_category = api::add_acl_category(ctx, CATEGORY);
-    for command in COMMANDS {
+    for command in commands() {
         register(ctx, command, has_own_category)?;
     }
     if !api::add_info(ctx) {
         return Err("not loaded: the server refuses the figures for INFO".into());
     }
-    config::load(ctx, arguments)?;
     if !api::has_command(ctx, c"SETRANGE") {
         api::log_warning("rl.oom-policy has no effect: SETRANGE has another name here");
     }
@@ -101,6 +102,11 @@ fn try_load(ctx: &Context, arguments: &[Argument]) -> Result<(), String> {
         return Err("not loaded: the server refuses the cron's event".into());
     }
     Ok(())
+}
+
+/// Those that the server has.
+fn commands() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.iter().filter(|command| (command.is_on)())
 }
 
 fn is_valkey(ctx: &Context) -> bool {
@@ -117,7 +123,9 @@ fn register(ctx: &Context, command: &Command, has_own_category: bool) -> Result<
         command.flags,
         command.docs.keys,
     )
-    .ok_or_else(|| format!("not loaded: the server refuses the command {name}"))?;
+    .ok_or_else(|| {
+        format!("not loaded: the server refuses the command {name}; another module may have it")
+    })?;
     if !registered.set_docs(command.docs) {
         return Err(format!("not loaded: the server refuses the docs of {name}"));
     }
@@ -205,9 +213,7 @@ fn command_of(name: &str) -> &str {
 
 fn is_of_the_module(name: &str) -> bool {
     let name = name.as_bytes();
-    COMMANDS
-        .iter()
-        .any(|command| name.eq_ignore_ascii_case(command.name.to_bytes()))
+    commands().any(|command| name.eq_ignore_ascii_case(command.name.to_bytes()))
 }
 
 /// Two digits for each part.

@@ -41,10 +41,30 @@ pub(crate) fn verdict(ctx: &Context, verdict: &Verdict, unit: Unit) {
         retry_after(verdict.retry_after_ms, unit),
         unit.round_up(verdict.reset_after_ms),
     ];
+    five(ctx, fields);
+}
+
+#[inline]
+fn five(ctx: &Context, fields: [i64; 5]) {
     raw::reply_with_array(ctx.ctx, 5);
     for field in fields {
         raw::reply_with_long_long(ctx.ctx, field);
     }
+}
+
+/// Replies as redis-cell does: limited, limit, remaining, retry_after, reset_after, where retry_after is -1
+/// also for a call that is let through.
+pub(crate) fn throttled(ctx: &Context, verdict: &Verdict) {
+    let limited = !verdict.allowed;
+    let retry_after_ms = verdict.retry_after_ms.filter(|_| limited);
+    let fields = [
+        i64::from(limited),
+        verdict.limit,
+        verdict.remaining,
+        retry_after(retry_after_ms, Unit::Seconds),
+        Unit::Seconds.round_up(verdict.reset_after_ms),
+    ];
+    five(ctx, fields);
 }
 
 /// Replies what holds for all verdicts together, and each: allowed, retry_after, verdicts.

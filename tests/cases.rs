@@ -20,7 +20,14 @@ struct Field {
 
 impl Field {
     fn new() -> Self {
-        let primary = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+        let primary = Server::start_with(&[
+            "cl-throttle",
+            "yes",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]);
         let replica = Server::start_bare(&[]);
         replica.replicate(&primary);
         let c = primary.connect();
@@ -670,6 +677,15 @@ fn retry_after_is_the_time_that_is_left() {
     assert_eq!(allowed, 0);
     assert!(retry_after_ms <= before && retry_after_ms >= after);
     assert!(retry_after_ms <= 58_000, "{retry_after_ms}");
+    f.agree();
+}
+
+/// dragonflydb/dragonfly#1008
+#[test]
+fn the_time_until_a_throttle_is_full_is_that_of_one_call() {
+    let mut f = Field::new();
+    let reply = f.run("CL.THROTTLE k 15 30 60");
+    assert_eq!(verdict(&reply), Some([0, 16, 15, -1, 2]));
     f.agree();
 }
 

@@ -45,9 +45,14 @@ fn without_remark(line: &str) -> &str {
     line.split(" # ").next().unwrap().trim_end()
 }
 
+/// A server that has also the command that has to be asked for.
+fn with_all_commands() -> Server {
+    Server::start_with(&["cl-throttle", "yes"])
+}
+
 #[test]
 fn every_session_in_the_docs_is_what_redis_cli_shows() {
-    let server = Server::start();
+    let server = with_all_commands();
     let mut sessions = 0;
     for page in pages() {
         for block in blocks(&page)
@@ -170,10 +175,10 @@ fn module_commands(c: &mut Conn) -> Vec<String> {
 
 #[test]
 fn every_command_has_a_page_whose_header_is_what_command_docs_tells() {
-    let server = Server::start();
+    let server = with_all_commands();
     let mut c = server.connect();
     let commands = module_commands(&mut c);
-    assert!(commands.contains(&"rl.hit".to_string()));
+    assert_eq!(commands.len(), 7, "{commands:?}");
     for command in commands {
         let page = root().join(format!("docs/commands/{command}.md"));
         let page_text = std::fs::read_to_string(&page).unwrap();
@@ -211,9 +216,10 @@ fn every_command_has_a_page_whose_header_is_what_command_docs_tells() {
 
 #[test]
 fn the_errors_on_the_wire_stand_on_the_pages() {
-    let server = Server::start();
+    let server = with_all_commands();
     let mut c = server.connect();
     c.run("RPUSH list 1");
+    c.hit("fixed 5 600");
     c.hit("sliding 5 600 SLIDING");
     c.hit("bucket 5 600 BUCKET 5");
     for (command, calls) in [
@@ -239,6 +245,19 @@ fn the_errors_on_the_wire_stand_on_the_pages() {
                 "129 k 5 60",
                 "2 k k 5 60 5 60",
                 "2 k j 5 60",
+            ],
+        ),
+        (
+            "cl.throttle",
+            &[
+                "k 1 1",
+                "k x 1 1",
+                "k -1 1 1",
+                "k 1 0 1",
+                "k 1 1 0",
+                "k 1 1 1 -1",
+                "list 1 1 1",
+                "fixed 1 1 1",
             ],
         ),
         ("rl.audit", &["", "0 COUNT 0", "0 COUNT x", "x", "0 SLOW"]),

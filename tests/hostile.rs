@@ -84,6 +84,7 @@ impl Dice {
             "RL.MHIT",
             "RL.AUDIT",
             "RL.REPAIR",
+            "CL.THROTTLE",
         ];
         let name = *self.one_of(NAMES);
         let mut words: Vec<Vec<u8>> = vec![name.into()];
@@ -97,6 +98,14 @@ impl Dice {
             "RL.MHIT" => add(format!("2 {key} other {rule} {rule}")),
             "RL.AUDIT" => add("0 MATCH k* COUNT 100".into()),
             "RL.REPAIR" => add(format!("0 {key} 60 COUNT 100")),
+            "CL.THROTTLE" => {
+                let (burst, quantity) = (number(self), number(self));
+                add(format!(
+                    "{key} {burst} {} {} {quantity}",
+                    number(self),
+                    number(self)
+                ));
+            }
             _ => add(format!("{key} {rule}")),
         }
         // And then some words other than they should be.
@@ -119,10 +128,11 @@ impl Dice {
             2 => dice.roll(10).to_string(),
             _ => format!("17960000{:05}", dice.roll(100_000)),
         };
-        let mut text = match self.roll(4) {
+        let mut text = match self.roll(5) {
             0 => number(self),
             1 => format!("s:{}:{}:{}", number(self), number(self), number(self)),
             2 => format!("b:{}:{}:{}", number(self), number(self), number(self)),
+            3 => format!("17960000{:011}", self.roll(100_000_000_000)),
             _ => return self.word(),
         }
         .into_bytes();
@@ -136,7 +146,7 @@ impl Dice {
 
 #[test]
 fn random_calls_on_random_values_are_answered_and_leave_no_trace() {
-    let mut server = Server::start();
+    let mut server = Server::start_with(&["cl-throttle", "yes"]);
     let mut c = server.connect();
     let mut dice = Dice(88_172_645_463_325_252);
     let time = Duration::from_secs(if soak().is_some() { 600 } else { 3 });

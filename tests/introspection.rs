@@ -27,7 +27,7 @@ fn has_categories(c: &mut Conn) -> bool {
 
 #[test]
 fn command_info_tells_arity_flags_and_where_the_keys_are() {
-    let server = Server::start();
+    let server = Server::start_with(&["cl-throttle", "yes"]);
     let mut c = server.connect();
     let first = "begin_search [type index spec [index 1]] \
                  find_keys [type range spec [lastkey 0 keystep 1 limit 0]]";
@@ -55,6 +55,15 @@ fn command_info_tells_arity_flags_and_where_the_keys_are() {
         (
             "rl.refund",
             "-4",
+            "write module fast",
+            "1",
+            "@write @fast",
+            "RW access update",
+            first,
+        ),
+        (
+            "cl.throttle",
+            "-5",
             "write module fast",
             "1",
             "@write @fast",
@@ -139,10 +148,15 @@ fn command_docs_tells_every_argument() {
 
 #[test]
 fn command_getkeys_finds_the_key() {
-    let server = Server::start();
+    let server = Server::start_with(&["cl-throttle", "yes"]);
     let mut c = server.connect();
-    for command in ["RL.HIT", "RL.PEEK", "RL.REFUND"] {
-        let keys = c.run(&format!("COMMAND GETKEYS {command} user:42 5 60 COST 2"));
+    for call in [
+        "RL.HIT user:42 5 60 COST 2",
+        "RL.PEEK user:42 5 60 COST 2",
+        "RL.REFUND user:42 5 60 COST 2",
+        "CL.THROTTLE user:42 15 30 60 1",
+    ] {
+        let keys = c.run(&format!("COMMAND GETKEYS {call}"));
         assert_eq!(shown(&keys), "[user:42]");
     }
 }

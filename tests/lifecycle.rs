@@ -260,7 +260,7 @@ fn a_server_on_which_an_effect_is_renamed_is_refused() {
 /// 'Nobody noticed' is no measure of a leak: the server's own figure is.
 #[test]
 fn calls_of_every_kind_leave_no_memory_behind() {
-    let server = Server::start();
+    let server = Server::start_with(&["cl-throttle", "yes"]);
     let mut c = server.connect();
     c.run("RPUSH list 5");
     c.run("SET text hello");
@@ -297,6 +297,10 @@ fn calls_of_every_kind_leave_no_memory_behind() {
                 "RL.AUDIT x",
                 "RL.REPAIR 0 l* 600 COUNT 100",
                 "RL.REPAIR 0 l* 0",
+                "CL.THROTTLE t 1000000 1 60",
+                "CL.THROTTLE t 0 1 60",
+                "CL.THROTTLE text 1 1 60",
+                "CL.THROTTLE k 1 0 60",
             ] {
                 let mut words = call.split(' ');
                 pipeline.cmd(words.next().unwrap());

@@ -31,5 +31,6 @@ mod refund;
 mod replication;
 mod settings;
 mod sweeper;
+mod throttle;
 mod traffic;
 mod upgrades;

@@ -18,6 +18,7 @@ const COMMANDS: &[(&str, &str, Keys)] = &[
     ("rl.refund", "RL.REFUND a1 9 60", Keys::ReadAndWrite),
     ("rl.mhit", "RL.MHIT 2 c1 a1 9 60 9 60", Keys::ReadAndWrite),
     ("rl.mhit", "RL.MHIT 2 a1 c1 9 60 9 60", Keys::ReadAndWrite),
+    ("cl.throttle", "CL.THROTTLE a1 9 1 60", Keys::ReadAndWrite),
     ("rl.audit", "RL.AUDIT 0 COUNT 100", Keys::Any),
     ("rl.repair", "RL.REPAIR 0 * 60 COUNT 100", Keys::Any),
 ];
@@ -42,7 +43,7 @@ fn answers(user: &mut Conn, call: &str) -> [Value; 4] {
 
 #[test]
 fn a_command_that_is_denied_is_denied_in_transactions_scripts_and_functions_too() {
-    let server = Server::start();
+    let server = Server::start_with(&["cl-throttle", "yes"]);
     let mut c = server.connect();
     let function = "#!lua name=any\nredis.register_function('any', function(_, words) \
                     return redis.call(unpack(words)) end)";
@@ -75,7 +76,12 @@ fn a_command_that_is_denied_is_denied_in_transactions_scripts_and_functions_too(
 fn holds(server: &Server, c: &mut Conn, rules: &str, call: &str, may: bool) {
     // Without an expiry, so that the least touch would be seen.
     for key in ["a1", "b1", "c1"] {
-        c.run(&format!("SET {key} 2"));
+        let value = if call.starts_with("CL.") {
+            "1700000000000000000"
+        } else {
+            "2"
+        };
+        c.run(&format!("SET {key} {value}"));
     }
     let before = c.data(i64::MIN);
     c.run("ACL DELUSER ann");

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::common::{module, server_program, text, wait_until, Conn, Running, Server};
 
 const DEFAULTS: &[(&str, &str)] = &[
+    ("rl.cl-throttle", "no"),
     ("rl.notify-refused", "no"),
     ("rl.oom-policy", "error"),
     ("rl.sweep-keys-per-second", "1000"),
@@ -61,6 +62,7 @@ fn config_gets_and_sets_them_and_refuses_what_is_not_possible() {
     let before = settings(&mut c);
     for (name, value, complaint) in [
         ("rl.notify-refused", "maybe", "'yes' or 'no'"),
+        ("rl.cl-throttle", "yes", "can't set immutable config"),
         ("rl.oom-policy", "open", "error, allow, refuse"),
         ("rl.sweep-keys-per-second", "0", "between 1 and 1000000"),
         (
@@ -151,7 +153,7 @@ fn load_arguments_are_the_same_names_with_or_without_the_prefix() {
         // They hold no longer than until somebody sets another value.
         c.run("CONFIG SET rl.oom-policy error");
         assert_eq!(
-            settings(&mut c)[1],
+            settings(&mut c)[2],
             ("rl.oom-policy".into(), "error".into())
         );
     }
@@ -177,6 +179,10 @@ fn a_load_argument_that_is_none_refuses_to_load_and_says_why() {
         (
             "notify-refused 1",
             "'1' is no value for the load argument notify-refused, which is no or yes",
+        ),
+        (
+            "cl-throttle on",
+            "'on' is no value for the load argument cl-throttle, which is no or yes",
         ),
         (
             "sweep-keys-per-second 0",
@@ -276,8 +282,8 @@ fn the_file_wins_over_load_arguments_and_a_rewrite_keeps_all() {
     c.run("CONFIG REWRITE");
     server.kill_and_restart();
     let mut c = server.connect();
-    want[0].1 = "yes".into();
-    want[4].1 = "60".into();
+    want[1].1 = "yes".into();
+    want[5].1 = "60".into();
     assert_eq!(settings(&mut c), want);
 
     // Where the loadmodule line has arguments, too.
@@ -295,6 +301,6 @@ fn the_file_wins_over_load_arguments_and_a_rewrite_keeps_all() {
     c.run("CONFIG SET rl.oom-policy error");
     c.run("CONFIG REWRITE");
     server.kill_and_restart();
-    want[1].1 = "error".into();
+    want[2].1 = "error".into();
     assert_eq!(settings(&mut server.connect()), want);
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::api::Argument;
 use crate::errors::Error;
-use crate::limiter::{self, Algorithm, Rule};
+use crate::limiter::{self, Algorithm, Rule, Throttle};
 use crate::reply::Unit;
 
 /// The most rules that a call may have.
@@ -42,6 +42,34 @@ impl<'a> Call<'a> {
             rule: rule.reckon(unit, now_ms)?,
             unit,
         })
+    }
+}
+
+/// A call in the form of redis-cell: `key max_burst count period [quantity]`.
+pub(crate) struct ThrottleCall<'a> {
+    pub(crate) key: &'a Argument,
+    pub(crate) rule: Throttle,
+}
+
+impl<'a> ThrottleCall<'a> {
+    /// `args` starts with the command's own name.
+    pub(crate) fn parse(args: &'a [Argument], now_us: i64) -> Result<Self, Error> {
+        let [_, key, max_burst, count, period, quantity @ ..] = args else {
+            return Err(Error::WrongArity);
+        };
+        let quantity = match quantity {
+            [] => None,
+            [quantity] => Some(quantity),
+            _ => return Err(Error::WrongArity),
+        };
+        let rule = Throttle {
+            max_burst: integer(max_burst, 0, "max_burst")?,
+            count: integer(count, 1, "count")?,
+            period_seconds: integer(period, 1, "period")?,
+            quantity: quantity.map_or(Ok(1), |quantity| integer(quantity, 0, "quantity"))?,
+        };
+        rule.fits(now_us).map_err(Error::Invalid)?;
+        Ok(Self { key, rule })
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod oom;
 #[cfg(feature = "deliberate-panic")]
 pub(crate) mod panic;
 pub(crate) mod repair;
+pub(crate) mod throttle;
 
 use std::ffi::CStr;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -27,6 +28,8 @@ pub(crate) struct Command {
     /// ACL categories, separated by blanks.
     pub(crate) categories: &'static str,
     pub(crate) docs: &'static Docs,
+    /// Whether the server gets the command.
+    pub(crate) is_on: fn() -> bool,
 }
 
 impl Command {
@@ -41,7 +44,14 @@ impl Command {
             flags,
             categories,
             docs,
+            is_on: || true,
         }
+    }
+
+    /// Only if a setting says so.
+    pub(crate) const fn only_if(mut self, is_on: fn() -> bool) -> Self {
+        self.is_on = is_on;
+        self
     }
 }
 

@@ -15,7 +15,7 @@ use super::{oom, Handler};
 use crate::api::{self, Argument, Mode};
 use crate::errors::Error;
 use crate::key::{notify_refused, LimiterKey, ROOM};
-use crate::limiter::{self, Action, Verdict};
+use crate::limiter::{self, Action, Change, Stored, Unfit, Verdict};
 use crate::{config, reply, stats};
 
 pub(crate) struct Hit;
@@ -50,12 +50,33 @@ impl Handler for Refund {
 fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error> {
     let now_ms = api::now_ms();
     let call = Call::parse(args, now_ms)?;
+    act(
+        ctx,
+        call.key,
+        action,
+        |stored| limiter::decide(stored, &call.rule, action, now_ms),
+        |allowed| call.rule.unstored(allowed),
+        |verdict| reply::verdict(ctx, verdict, call.unit),
+    )
+}
+
+/// The straight line of every call about one limiter: look, decide, write if that changes something, count,
+/// tell of a refusal, reply. `unstored` is the verdict where a new limiter can't be stored.
+#[inline(always)]
+pub(super) fn act(
+    ctx: &Context,
+    name: &Argument,
+    action: Action,
+    decide: impl FnOnce(Option<Stored<'_>>) -> Result<(Verdict, Option<Change>), Unfit>,
+    unstored: impl FnOnce(bool) -> Verdict,
+    reply: impl FnOnce(&Verdict),
+) -> Result<(), Error> {
     let mode = match action {
         Action::Peek => Mode::Read,
         Action::Hit | Action::Refund => Mode::ReadAndWrite,
     };
-    let mut key = LimiterKey::open(ctx, call.key, mode)?;
-    let decision = limiter::decide(key.stored(&mut { ROOM }), &call.rule, action, now_ms);
+    let mut key = LimiterKey::open(ctx, name, mode)?;
+    let decision = decide(key.stored(&mut { ROOM }));
     // By reference: it is too large to be moved about for every hit.
     let (verdict, change) = match &decision {
         Ok((verdict, change)) => (verdict, change),
@@ -63,9 +84,11 @@ fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error>
     };
     // Only a hit makes a limiter.
     if change.is_some() && key.is_missing() && action == Action::Hit {
-        if let Some(allowed) = oom::lets_through(ctx, call.key)? {
+        if let Some(allowed) = oom::lets_through(ctx, name)? {
             drop(key);
-            finish(ctx, &call, action, &call.rule.unstored(allowed));
+            let verdict = unstored(allowed);
+            count(ctx, name, action, &verdict);
+            reply(&verdict);
             return Ok(());
         }
     }
@@ -74,22 +97,22 @@ fn answer(ctx: &Context, args: &[Argument], action: Action) -> Result<(), Error>
         Some(change) if mode == Mode::ReadAndWrite => key.store(change)?.send(),
         _ => drop(key),
     }
-    finish(ctx, &call, action, verdict);
+    count(ctx, name, action, verdict);
+    reply(verdict);
     Ok(())
 }
 
-/// Counts, tells of a refusal, and replies; no key is open any more.
+/// Counts, and tells of a refusal; no key is open any more.
 #[inline(always)]
-fn finish(ctx: &Context, call: &Call<'_>, action: Action, verdict: &Verdict) {
+fn count(ctx: &Context, name: &Argument, action: Action, verdict: &Verdict) {
     match action {
         Action::Hit => {
             stats::count_hit(verdict.allowed);
             if !verdict.allowed && config::notify_refused() {
-                notify_refused(ctx, call.key);
+                notify_refused(ctx, name);
             }
         }
         Action::Peek => stats::PEEKS.add(1),
         Action::Refund => stats::REFUNDS.add(1),
     }
-    reply::verdict(ctx, verdict, call.unit);
 }

@@ -3,6 +3,8 @@
 //! Nothing at or below this module knows the server, so every timing rule is tested with a made-up
 //! clock. Every function is total: any 64-bit input gives an answer, without overflow or panic.
 
+#![forbid(unsafe_code)]
+
 mod bucket;
 #[cfg(test)]
 mod drawings;
@@ -10,8 +12,11 @@ mod fixed;
 mod sliding;
 #[cfg(test)]
 mod testing;
+mod throttle;
 
 use std::ops::Deref;
+
+pub(crate) use throttle::Throttle;
 
 /// What a call asks for.
 ///
@@ -126,10 +131,7 @@ pub(crate) fn decide(
     action: Action,
     now_ms: i64,
 ) -> Result<(Verdict, Option<Change>), Unfit> {
-    // The server drops a key only at now > end, and inside MULTI by an older clock. A limiter
-    // whose end has come is missing, whatever the server says of the key: else a refusal would
-    // answer "retry after 0".
-    let live = stored.filter(|stored| stored.end_ms.is_none_or(|end_ms| end_ms > now_ms));
+    let live = live(stored, now_ms);
     Ok(match rule.algorithm {
         Algorithm::Fixed => fixed::decide(read(live)?, rule, action, now_ms),
         Algorithm::Sliding => sliding::decide(read(live)?, rule, action, now_ms),
@@ -137,6 +139,14 @@ pub(crate) fn decide(
             bucket::decide(read(live)?, rule, capacity, action, now_ms)
         }
     })
+}
+
+/// What is stored, if it has not ended.
+///
+/// The server drops a key only at now > end, and inside MULTI by an older clock. A limiter whose end has
+/// come is missing, whatever the server says of the key: else a refusal would answer "retry after 0".
+fn live(stored: Option<Stored<'_>>, now_ms: i64) -> Option<Stored<'_>> {
+    stored.filter(|stored| stored.end_ms.is_none_or(|end_ms| end_ms > now_ms))
 }
 
 impl Rule {
@@ -151,20 +161,7 @@ impl Rule {
     /// The verdict on a hit that fits, where its limiter can't be stored: let through as if it were
     /// the only one, or sent away for a window.
     pub(crate) fn unstored(&self, allowed: bool) -> Verdict {
-        let full = full(self.holds());
-        if allowed {
-            return Verdict {
-                remaining: full.remaining.saturating_sub(self.cost).max(0),
-                ..full
-            };
-        }
-        Verdict {
-            allowed: false,
-            remaining: 0,
-            retry_after_ms: Some(self.window_ms),
-            reset_after_ms: self.window_ms,
-            ..full
-        }
+        unstored(self.holds(), self.cost, self.window_ms, allowed)
     }
 
     /// Whether every end that a limiter of this rule can have is a time that there is: Unix time
@@ -241,6 +238,25 @@ fn full(holds: i64) -> Verdict {
     }
 }
 
+/// The verdict on a call that fits, where its limiter can't be stored: let through as if it were the only
+/// one, or sent away.
+fn unstored(holds: i64, cost: i64, away_ms: i64, allowed: bool) -> Verdict {
+    let full = full(holds);
+    if allowed {
+        return Verdict {
+            remaining: full.remaining.saturating_sub(cost).max(0),
+            ..full
+        };
+    }
+    Verdict {
+        allowed: false,
+        remaining: 0,
+        retry_after_ms: Some(away_ms),
+        reset_after_ms: away_ms,
+        ..full
+    }
+}
+
 /// A number that is never negative where it comes from: a command line or a state.
 fn unsigned(value: i64) -> u128 {
     u128::try_from(value).unwrap_or(0)
@@ -270,7 +286,7 @@ impl Text {
     }
 
     #[inline]
-    fn from_integer(value: i64) -> Self {
+    fn from_integer(value: impl itoa::Integer) -> Self {
         let mut text = Self::new();
         text.push(itoa::Buffer::new().format(value).as_bytes());
         text
