@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{PushKind, Value};
 
-use crate::common::{text, verdict, wait_until, Conn, Server};
+use crate::common::{text, verdict, wait_until, Conn, RaiseAtEnd, Server};
 
 #[test]
 fn sixteen_connections_admit_exactly_the_limit() {
@@ -204,6 +204,7 @@ fn a_client_side_cache_ends_with_what_the_server_holds() {
         mark
     };
     thread::scope(|scope| {
+        let working = RaiseAtEnd(&done);
         for n in 0..3 {
             let (server, done) = (&server, &done);
             scope.spawn(move || {
@@ -224,7 +225,7 @@ fn a_client_side_cache_ends_with_what_the_server_holds() {
             }
             heard(&mut caching, &mut cache);
         }
-        done.store(true, Ordering::SeqCst);
+        drop(working);
     });
     caching.get("mark");
     c.run("INCR mark");
@@ -247,6 +248,7 @@ fn a_pause_holds_hits_back_and_loses_none() {
     let mut c = server.connect();
     let (answered, done) = (AtomicI64::new(0), AtomicBool::new(false));
     let allowed: i64 = thread::scope(|scope| {
+        let working = RaiseAtEnd(&done);
         let clients: Vec<_> = (0..8)
             .map(|_| {
                 let (server, answered, done) = (&server, &answered, &done);
@@ -285,7 +287,7 @@ fn a_pause_holds_hits_back_and_loses_none() {
             }
             c.run("CLIENT UNPAUSE");
         }
-        done.store(true, Ordering::SeqCst);
+        drop(working);
         clients
             .into_iter()
             .map(|client| client.join().unwrap())

@@ -12,7 +12,9 @@ use std::time::Duration;
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::common::{free_port, server_program, soak, verdict, wait_until, Conn, Running, Server};
+use crate::common::{
+    free_port, server_program, soak, verdict, wait_until, Conn, RaiseAtEnd, Running, Server,
+};
 
 /// A number from a seed, as good as random.
 fn scrambled(seed: u64) -> u64 {
@@ -159,6 +161,7 @@ fn a_rewrite_and_a_reload_under_load_keep_every_limiter() {
         let mut c = server.connect();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
+            let working = RaiseAtEnd(&done);
             let mut load = server.connect();
             let done = &done;
             scope.spawn(move || {
@@ -185,7 +188,7 @@ fn a_rewrite_and_a_reload_under_load_keep_every_limiter() {
                 assert_eq!(c.run("DEBUG RELOAD"), Value::Okay);
                 assert_eq!(without_expiry(&mut c), None);
             }
-            done.store(true, Ordering::SeqCst);
+            drop(working);
         });
         // What is about to end may end on the way.
         let later_ms = c.now_ms() + 30_000;
@@ -214,6 +217,7 @@ fn a_chain_of_replicas_that_loses_its_links_ends_with_the_same() {
     let done = AtomicBool::new(false);
     let mut late = None;
     thread::scope(|scope| {
+        let working = RaiseAtEnd(&done);
         let mut load = primary.connect();
         let done = &done;
         scope.spawn(move || {
@@ -241,7 +245,7 @@ fn a_chain_of_replicas_that_loses_its_links_ends_with_the_same() {
         let replica = Server::start_bare(&[]);
         replica.replicate(&primary);
         late = Some(replica);
-        done.store(true, Ordering::SeqCst);
+        drop(working);
     });
     // No limiter stays without an expiry that somebody took away.
     for n in 0..7 {

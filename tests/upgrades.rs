@@ -9,7 +9,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::common::{module, text, verdict, wait_until, Conn, Server};
+use crate::common::{module, text, verdict, wait_until, Conn, RaiseAtEnd, Server};
 
 /// As the first version wrote them. They are in files and on replicas, so they are read for ever.
 #[test]
@@ -73,6 +73,7 @@ fn another_file_takes_the_place_of_the_module_under_traffic() {
         let (sent, allowed) = (AtomicI64::new(0), AtomicI64::new(0));
         let (cut_off, done) = (AtomicI64::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
+            let working = RaiseAtEnd(&done);
             for _ in 0..6 {
                 let url = format!("redis://127.0.0.1:{}/", server.port());
                 let client = redis::Client::open(url).unwrap();
@@ -117,7 +118,7 @@ fn another_file_takes_the_place_of_the_module_under_traffic() {
                 assert!(output.status.success(), "round {round}: {said}");
                 assert!(runs(&server, &file), "round {round}");
             }
-            done.store(true, Ordering::SeqCst);
+            drop(working);
         });
         server.assert_alive();
         let mut c = server.connect();

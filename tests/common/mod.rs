@@ -6,6 +6,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, ConnectionLike, RedisResult, Value};
@@ -20,6 +21,16 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Raises a flag when it goes out of scope: threads that work until then end also when the test fails, which
+/// would wait for them for ever.
+pub struct RaiseAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for RaiseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
