@@ -1,4 +1,4 @@
-.PHONY: help run test test-all soak memcheck lint bench bench-chart bench-walks instructions drawings fuzz
+.PHONY: help run test test-all test-examples soak memcheck lint bench bench-chart bench-walks instructions drawings fuzz
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -13,8 +13,11 @@ run: ## Build, and serve in the foreground on PORT (6379, or the next free one)
 test: ## Run all tests on SERVER (redis-server)
 	@scripts/test '$(SERVER)'
 
-test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2
+test-all: ## Run all tests on redis-server, on Redis 8.2.3 and on Valkey 9.1.2, and those of the examples
 	@$(MAKE) --no-print-directory test SERVER=all
+
+test-examples: ## Drive the applications in examples/ over HTTP; installs Node, PHP, Ruby and their clients
+	@scripts/test-examples
 
 soak: ## Run the long forms on SERVER: what depends on chance 200 times, ten million calls, random calls for ten minutes
 	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile:: lifecycle::calls

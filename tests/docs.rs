@@ -6,13 +6,15 @@ use std::process::{Command, Stdio};
 
 use redis::Value;
 
-use crate::common::{text, Conn, Server};
+use crate::common::{text, verdict, Conn, Server};
 
 #[allow(dead_code)]
 #[path = "../benches/chart.rs"]
 mod chart;
 
 const PROMPT: &str = "redis> ";
+/// Of a session with a server that has INCREX.
+const PROMPT_8_8: &str = "redis-8.8> ";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -54,11 +56,16 @@ fn with_all_commands() -> Server {
 fn every_session_in_the_docs_is_what_redis_cli_shows() {
     let server = with_all_commands();
     let mut sessions = 0;
+    let has_increx = server.connect().has("increx");
     for page in pages() {
-        for block in blocks(&page)
-            .iter()
-            .filter(|block| block.starts_with(PROMPT))
-        {
+        for block in blocks(&page) {
+            let block = match block.starts_with(PROMPT_8_8) && has_increx {
+                true => block.replace(PROMPT_8_8, PROMPT),
+                false => block,
+            };
+            if !block.starts_with(PROMPT) {
+                continue;
+            }
             sessions += 1;
             server.connect().run("FLUSHALL");
             // What is typed is meant to be pasted, so it goes in as it stands.
@@ -75,6 +82,33 @@ fn every_session_in_the_docs_is_what_redis_cli_shows() {
         }
     }
     assert!(sessions >= 6, "{sessions} sessions");
+}
+
+/// The scripts of the page, each with the line that takes its place.
+#[test]
+fn a_script_and_the_line_that_takes_its_place_give_the_same_verdicts() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let page = std::fs::read_to_string(root().join("docs/from-lua.md")).unwrap();
+    let mut pairs = 0;
+    for part in page.split("```lua\n-- EVAL script ").skip(1) {
+        let (arguments, rest) = part.split_once('\n').unwrap();
+        let (script, rest) = rest.split_once("```").unwrap();
+        let hit = rest.lines().find_map(|line| line.strip_prefix("    "));
+        let hit = hit.unwrap();
+        c.run("FLUSHALL");
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let mut allowed = 0;
+        for n in 0..15 {
+            let by_script = c.run_words(&[&["EVAL", script][..], &arguments].concat());
+            let by_hit = verdict(&c.run(hit)).unwrap()[0];
+            assert_eq!(by_script, Value::Int(by_hit), "{hit}: {n}");
+            allowed += by_hit;
+        }
+        assert!((5..=10).contains(&allowed), "{hit}: {allowed}");
+        pairs += 1;
+    }
+    assert_eq!(pairs, 4);
 }
 
 /// What redis-cli shows on a terminal.
