@@ -45,6 +45,12 @@ const CALLS: &[(&str, &str, &str)] = &[
         "DEL k j",
         "RL.MHIT 2 k j 1000000000 36000 1000000000 36000",
     ),
+    (
+        "CL.THROTTLE, let through",
+        "DEL k",
+        "CL.THROTTLE k 1000000000 1000000000 36000",
+    ),
+    ("CL.THROTTLE, refused", "DEL k", "CL.THROTTLE k 0 1 36000"),
 ];
 
 fn control(pid: u32, what: &str) {
@@ -74,6 +80,7 @@ fn count() -> BTreeMap<&'static str, i64> {
         ])
         .arg("--loadmodule")
         .arg(module())
+        .args(["cl-throttle", "yes"])
         .current_dir(directory.path());
     let server = Running::start(&mut server);
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
