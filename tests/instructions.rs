@@ -77,6 +77,9 @@ fn count() -> BTreeMap<&'static str, i64> {
             "127.0.0.1",
             "--save",
             "",
+            // What the server does by the clock costs more for each call, the busier the machine is.
+            "--hz",
+            "1",
         ])
         .arg("--loadmodule")
         .arg(module())
@@ -92,7 +95,8 @@ fn count() -> BTreeMap<&'static str, i64> {
     });
     let mut connection = client.get_connection().unwrap();
     let mut counts = BTreeMap::new();
-    for (n, (name, setup, request)) in CALLS.iter().enumerate() {
+    let mut dumps = 0;
+    for (name, setup, request) in CALLS {
         let mut command = redis::Cmd::new();
         setup.split(' ').for_each(|word| {
             command.arg(word);
@@ -100,14 +104,17 @@ fn count() -> BTreeMap<&'static str, i64> {
         command.exec(&mut connection).unwrap();
         let mut load = load::Load::new(port, 1, PIPELINE);
         load.repeat(request, PIPELINES / 10);
-        control(server.0.id(), "--zero");
-        load.repeat(request, PIPELINES);
-        control(server.0.id(), "--dump");
         let calls = i64::try_from(PIPELINE * PIPELINES).unwrap();
-        counts.insert(
-            *name,
-            total(&directory.path().join(format!("counts.{}", n + 1))) / calls,
-        );
+        // On a busy machine one of them may be far off.
+        let mut rounds = [0; 3].map(|_| {
+            control(server.0.id(), "--zero");
+            load.repeat(request, PIPELINES);
+            control(server.0.id(), "--dump");
+            dumps += 1;
+            total(&directory.path().join(format!("counts.{dumps}"))) / calls
+        });
+        rounds.sort_unstable();
+        counts.insert(*name, rounds[1]);
     }
     counts
 }
