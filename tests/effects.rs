@@ -173,6 +173,44 @@ fn a_hit_works_inside_scripts_and_functions() {
     }
 }
 
+/// By the server's own time for expiry, where it tells it (7.2 and later): what began in one window goes on in it.
+#[test]
+fn time_stands_still_inside_a_transaction_and_a_script_where_the_server_has_such_a_time() {
+    let server = Server::start();
+    let mut c = server.connect();
+    let version = c.info_field("server", "redis_version").unwrap();
+    let mut version = version.split('.').map(|part| part.parse::<u32>().unwrap());
+    let stands_still = version.next() >= Some(8) || version.next() >= Some(2);
+    let second = if stands_still { 3 } else { 4 };
+
+    for line in [
+        "MULTI",
+        "RL.HIT k 5 100 MS",
+        "DEBUG SLEEP 0.15",
+        "RL.HIT k 5 100 MS",
+        "EXEC",
+    ] {
+        let reply = c.run(line);
+        if line == "EXEC" {
+            let Value::Array(replies) = reply else {
+                panic!("{reply:?}");
+            };
+            assert_eq!(verdict(&replies[0]), Some([1, 5, 4, 0, 100]));
+            assert_eq!(verdict(&replies[2]).unwrap()[..3], [1, 5, second]);
+        }
+    }
+
+    let script = "local hit = function() return redis.call('RL.HIT', KEYS[1], 5, 10, 'MS') end \
+                  local first = hit() \
+                  for _ = 1, 20000000 do end \
+                  return {first, hit()}";
+    let Value::Array(replies) = c.run_words(&["EVAL", script, "1", "s"]) else {
+        panic!("no replies");
+    };
+    assert_eq!(verdict(&replies[0]), Some([1, 5, 4, 0, 10]));
+    assert_eq!(verdict(&replies[1]).unwrap()[..3], [1, 5, second]);
+}
+
 /// Other modules run inside the events of a key, and may do to other keys what they like.
 #[test]
 fn another_module_that_writes_in_its_event_handlers_does_no_harm() {
