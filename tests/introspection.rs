@@ -109,6 +109,35 @@ fn command_info_tells_arity_flags_and_where_the_keys_are() {
     }
 }
 
+/// Each node has its own keys and each step its own: proxies and cluster clients learn it from the hints.
+#[test]
+fn command_info_tells_of_the_walks_that_they_name_no_key() {
+    let server = Server::start();
+    let mut c = server.connect();
+    for (name, arity, flags, categories) in [
+        ("rl.audit", "-2", "readonly module", "@keyspace @read @slow"),
+        (
+            "rl.repair",
+            "-4",
+            "write module",
+            "@keyspace @write @slow @dangerous",
+        ),
+    ] {
+        let categories = if has_categories(&mut c) {
+            format!("[{categories} @ratelimit]")
+        } else {
+            "[]".into()
+        };
+        assert_eq!(
+            shown(&c.run(&format!("COMMAND INFO {name}"))),
+            format!(
+                "[[{name} {arity} [{flags}] 0 0 0 {categories} [nondeterministic_output \
+                 request_policy:special response_policy:special] [] []]]"
+            )
+        );
+    }
+}
+
 #[test]
 fn command_docs_tells_every_argument() {
     let server = Server::start();
