@@ -69,6 +69,8 @@ fn retry_after_is_the_longest_of_those_that_refuse_and_never_if_one_never_can() 
     c.run("SET free 1 PX 900000");
     let (allowed, retry_after, _) = mhit(&mut c, "3 a b free 5 60 5 600 9 900");
     assert_eq!((allowed, retry_after), (0, 500));
+    let (allowed, retry_after, _) = mhit(&mut c, "3 free b a 9 900 5 600 5 60");
+    assert_eq!((allowed, retry_after), (0, 500));
     let (allowed, retry_after, verdicts) = mhit(&mut c, "3 a b free 5 60 5 600 9 900 COST 10");
     assert_eq!((allowed, retry_after), (0, -1));
     assert_eq!(verdicts[2][3], -1);
