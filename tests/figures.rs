@@ -94,12 +94,22 @@ fn every_kind_of_repair_counts_and_is_an_event() {
         assert_eq!(figures(&mut c)["rl_limiters_repaired"], repaired, "{call}");
     }
     // A state dated after now is anchored anew, also by a hit that is refused.
-    c.run(&format!("SET k b:300000:{ahead_ms}:60000 EX 600"));
-    let seen = events(&server, &["k"], || {
-        c.run("RL.HIT k 5 60 BUCKET 5");
-    });
-    assert_eq!(seen, ["set k", "expire k", "rl.repaired k"]);
-    assert_eq!(figures(&mut c)["rl_limiters_repaired"], repaired + 1);
+    for (state, call) in [
+        (
+            format!("b:300000:{ahead_ms}:60000"),
+            "RL.HIT k 5 60 BUCKET 5",
+        ),
+        (format!("s:0:5:{ahead_ms}"), "RL.HIT k 5 60 SLIDING"),
+        (format!("s:0:3:{ahead_ms}"), "RL.HIT k 5 60 SLIDING"),
+    ] {
+        c.run(&format!("SET k {state} EX 600"));
+        let seen = events(&server, &["k"], || {
+            c.run(call);
+        });
+        assert_eq!(seen, ["set k", "expire k", "rl.repaired k"], "{state}");
+        repaired += 1;
+        assert_eq!(figures(&mut c)["rl_limiters_repaired"], repaired, "{state}");
+    }
     assert_eq!(figures(&mut c)["rl_limiters_repaired_by_repair"], 0);
 }
 
