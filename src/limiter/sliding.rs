@@ -294,6 +294,19 @@ mod tests {
     }
 
     #[test]
+    fn a_refund_gives_an_expiry_back_also_where_it_has_nothing_else_to_give() {
+        for (text, after) in [
+            ("s:0:0:1800000000000", "s:0:0:1800000000000"),
+            ("s:0:1:1800000000000", "s:0:0:1800000000000"),
+        ] {
+            let mut key = Key::holding(text, None);
+            key.refund(&sliding(10, 1_000, 1), NOW_MS + 1);
+            assert_eq!(key.text(), Some(after));
+            assert_eq!(key.end_ms(), Some(NOW_MS + 1_000));
+        }
+    }
+
+    #[test]
     fn around_the_end_of_a_window_about_one_limit_passes() {
         let mut key = Key::default();
         let ten = sliding(10, 1_000, 1);
