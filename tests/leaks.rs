@@ -423,6 +423,17 @@ fn a_step_looks_at_a_thousand_keys_at_the_most() {
     assert!((1_000..1_100).contains(&found.len()), "{}", found.len());
     let (_, repaired) = repair(&mut c, "0 * 60 COUNT 1000000");
     assert!((1_000..1_100).contains(&repaired), "{repaired}");
+
+    // And at about ten, where it isn't told how many.
+    c.run("FLUSHALL");
+    for n in 0..500 {
+        c.run(&format!("SET leak{n} {n}"));
+    }
+    let (cursor, found) = audit(&mut c, "0");
+    assert_ne!(cursor, "0");
+    assert!((10..100).contains(&found.len()), "{}", found.len());
+    let (_, repaired) = repair(&mut c, "0 * 60");
+    assert!((10..100).contains(&repaired), "{repaired}");
 }
 
 #[test]
