@@ -1,7 +1,9 @@
 //! What replicas are sent, read from the stream itself.
 
+use redis::Value;
+
 use crate::common::stream::Stream;
-use crate::common::{wait_until, Server};
+use crate::common::{verdict, wait_until, Server};
 
 #[test]
 fn the_stream_is_one_set_with_the_absolute_end_for_each_change_and_silence_for_each_refusal() {
@@ -166,4 +168,46 @@ fn a_window_that_ended_ends_on_the_replica_too() {
     server.wait_for(&replica);
     assert_eq!(there.get("k").as_deref(), Some("1"));
     assert_eq!(there.integer("PEXPIRETIME k"), c.integer("PEXPIRETIME k"));
+}
+
+/// `repl-diskless-load swapdb`: the server goes on serving with the old data only if each module allows it.
+#[test]
+fn a_replica_that_loads_a_new_data_set_goes_on_to_serve_the_old_one() {
+    let server = Server::start_with(&["--repl-backlog-size", "16kb"]);
+    let replica = Server::start_with(&[
+        "--repl-diskless-load",
+        "swapdb",
+        // It answers between pieces of so many bytes.
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
+    let mut c = server.connect();
+    c.hit("k 5 600 COST 3");
+    replica.replicate(&server);
+    server.wait_for(&replica);
+    let mut there = replica.connect();
+
+    // The link breaks, and what is missing then is more than the primary keeps: all has to be sent anew. Each
+    // key takes the replica a while.
+    for n in 0..1_000 {
+        c.run(&format!("SET filler{n} x"));
+    }
+    there.run("CONFIG SET key-load-delay 2000");
+    c.run("MULTI");
+    c.run("CLIENT KILL TYPE replica");
+    c.run_words(&["SET", "long", &"x".repeat(1_000_000)]);
+    assert_ne!(c.run("EXEC"), Value::Nil);
+    c.hit("k 5 600");
+    wait_until("it loads", || {
+        let info = there.info("persistence");
+        info.contains("\nloading:1\r") || info.contains("\nasync_loading:1\r")
+    });
+    let peek = there.run("RL.PEEK k 5 600");
+    assert_eq!(verdict(&peek).unwrap()[..3], [1, 5, 2], "{peek:?}");
+    wait_until("it has loaded", || {
+        there.info_field("persistence", "async_loading").as_deref() == Some("0")
+    });
+    server.wait_for(&replica);
+    let peek = there.run("RL.PEEK k 5 600");
+    assert_eq!(verdict(&peek).unwrap()[..3], [1, 5, 1], "{peek:?}");
 }
