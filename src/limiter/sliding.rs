@@ -307,6 +307,28 @@ mod tests {
     }
 
     #[test]
+    fn numbers_up_to_the_last_one_are_weighed_exactly() {
+        let mut key = Key::default();
+        let all = sliding(i64::MAX, 1_000_000, i64::MAX);
+        let first = key.hit(&all, NOW_MS);
+        assert_eq!(first, verdict((true, i64::MAX, 0, Some(0), 2_000_000)));
+        // Half of it, rounded down.
+        let half = i64::MAX / 2;
+        let at_ms = NOW_MS + 1_500_000;
+        let rest = key.peek(&sliding(i64::MAX, 1_000_000, half + 1), at_ms);
+        let want = (true, i64::MAX, half + 1, Some(0), 500_000);
+        assert_eq!(rest, verdict(want));
+        let want = (false, i64::MAX, half + 1, Some(500_000), 500_000);
+        assert_eq!(key.peek(&all, at_ms), verdict(want));
+        // A third of the longest window that there is has gone by.
+        let longest_ms = (i64::MAX - NOW_MS) / 2;
+        let text = format!("s:3:0:{NOW_MS}");
+        let key = Key::holding(&text, Some(i64::MAX));
+        let answer = key.peek(&sliding(5, longest_ms, 1), NOW_MS + longest_ms / 3);
+        assert_eq!((answer.allowed, answer.remaining), (true, 3));
+    }
+
+    #[test]
     fn around_the_end_of_a_window_about_one_limit_passes() {
         let mut key = Key::default();
         let ten = sliding(10, 1_000, 1);
