@@ -396,6 +396,13 @@ mod tests {
         let key = Key::holding(&most, Some(NOW_MS + 1_000_000));
         let answer = key.peek(&bucket(9, 1, i64::MAX / 10, 1), NOW_MS);
         assert_eq!((answer.allowed, answer.remaining), (false, 0));
+        // All that a bucket can owe, from one window of decades to another.
+        let decades_ms = 1 << 40;
+        let mut key = Key::default();
+        let all = |window_ms| bucket(i64::MAX, i64::MAX, window_ms, i64::MAX);
+        assert!(key.hit(&all(decades_ms), NOW_MS).allowed);
+        let answer = key.peek(&all(2 * decades_ms + 1), NOW_MS);
+        assert_eq!((answer.allowed, answer.remaining), (false, 0));
     }
 
     #[test]
