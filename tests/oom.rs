@@ -192,6 +192,39 @@ fn a_server_that_evicts_is_not_out_of_memory() {
     assert_eq!(c.figure("oom_refused"), 0);
 }
 
+/// It is over maxmemory for as long as it takes to evict what is too much, and lets writes pass meanwhile.
+#[test]
+fn a_server_that_is_still_evicting_is_not_out_of_memory() {
+    let server = Server::start_with(&[
+        "--maxmemory-policy",
+        "allkeys-random",
+        "--maxmemory-eviction-tenacity",
+        "0",
+    ]);
+    let mut c = server.connect();
+    let mut pipeline = redis::pipe();
+    let value = "x".repeat(1_000);
+    for n in 0..20_000 {
+        let key = format!("filler{n}");
+        pipeline.cmd("SET").arg(key).arg(&value).ignore();
+    }
+    pipeline.query::<()>(&mut c.0).unwrap();
+    let used = |c: &mut Conn| -> u64 {
+        let used = c.info_field("memory", "used_memory").unwrap();
+        used.parse().unwrap()
+    };
+    let most = used(&mut c) - 15_000_000;
+    c.run("CONFIG SET rl.oom-policy refuse");
+    c.run(&format!("CONFIG SET maxmemory {most}"));
+    let mut over = 0;
+    for n in 0..50 {
+        assert_eq!(c.hit(&format!("new{n} 5 600"))[..3], [1, 5, 4], "{n}");
+        over += u64::from(used(&mut c) > most);
+    }
+    assert!(over > 0);
+    assert_eq!(c.figure("oom_refused"), 0);
+}
+
 /// A server that fills up for real, with each way to evict that finds nothing to evict here.
 #[test]
 fn a_server_that_has_nothing_left_to_evict_is_out_of_memory() {
