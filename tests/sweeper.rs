@@ -40,7 +40,8 @@ fn it_is_off_until_both_settings_are_there() {
     c.run("SET leaked 7");
     for set in [
         "CONFIG SET rl.sweep-keys-per-second 1000000",
-        "CONFIG SET rl.sweep-pattern *",
+        "CONFIG SET rl.sweep-window-seconds 60",
+        "CONFIG SET rl.sweep-window-seconds 0 rl.sweep-pattern *",
         "CONFIG SET rl.sweep-pattern x rl.sweep-window-seconds 0",
     ] {
         c.run(set);
@@ -138,6 +139,61 @@ fn it_walks_no_more_keys_a_second_than_it_may() {
     let walked = c.figure("sweeper_keys_walked");
     let most = 200.0 * started.elapsed().as_secs_f64() + 20.0;
     assert!(walked as f64 <= most, "{walked} keys, at most {most}");
+}
+
+#[test]
+fn it_does_not_catch_up_on_what_it_could_have_walked_while_it_waited() {
+    let server = Server::start_with(&["--hz", "100"]);
+    let mut c = server.connect();
+    fill(&mut c, "leak", 3_000);
+    c.run("CONFIG SET rl.sweep-keys-per-second 200");
+    sweep(&mut c, "leak*", 600);
+    wait_until("it walks", || c.figure("sweeper_keys_walked") > 0);
+    c.run("CLIENT PAUSE 60000 WRITE");
+    wait_until("it waits", || c.figure("sweeper_running") == 0);
+    let before = c.figure("sweeper_keys_walked");
+    std::thread::sleep(Duration::from_millis(1_200));
+    let unpaused = Instant::now();
+    c.run("CLIENT UNPAUSE");
+    wait_until("it has walked a while", || {
+        c.figure("sweeper_keys_walked") >= before + 150
+    });
+    let walked = c.figure("sweeper_keys_walked") - before;
+    let most = 200.0 * unpaused.elapsed().as_secs_f64() + 20.0;
+    assert!(walked as f64 <= most, "{walked} keys, at most {most}");
+}
+
+#[test]
+fn a_step_is_short_however_many_keys_it_may_walk() {
+    let server = Server::start();
+    let mut c = server.connect();
+    fill(&mut c, "leak", 20_000);
+    c.run("CONFIG SET rl.sweep-keys-per-second 1000000");
+    let started = Instant::now();
+    sweep(&mut c, "leak*", 600);
+    wait_until("it has walked a while", || {
+        c.figure("sweeper_keys_walked") >= 2_000
+    });
+    let walked = c.figure("sweeper_keys_walked");
+    // Ten steps a second, in each of which there is time for some forty.
+    let most = 300.0 * (10.0 * started.elapsed().as_secs_f64() + 2.0);
+    assert!(walked as f64 <= most, "{walked} keys, at most {most}");
+}
+
+#[test]
+fn a_walk_over_few_keys_begins_no_more_than_once_a_second() {
+    let server = Server::start();
+    let mut c = server.connect();
+    fill(&mut c, "leak", 10);
+    sweep(&mut c, "leak*", 600);
+    wait_until("it has begun", || c.figure("sweeper_keys_walked") > 0);
+    let begun = Instant::now();
+    // Each time it counts ten, or twenty where the server names them in two steps.
+    wait_until("it has walked three times or more", || {
+        c.figure("sweeper_keys_walked") >= 60
+    });
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(1_500), "{took:?}");
 }
 
 #[test]
