@@ -38,6 +38,40 @@ fn a_hit_and_a_repair_break_a_watch_and_a_refusal_does_not() {
 }
 
 #[test]
+fn other_calls_break_a_watch_only_if_they_change_the_key() {
+    let server = Server::start();
+    let (mut watcher, mut c) = (server.connect(), server.connect());
+    for (setup, call, breaks) in [
+        ("SET k 1 PX 60000", "RL.MHIT 2 j k 9 60 3 60", true),
+        ("SET k 1", "RL.MHIT 2 j k 0 60 3 60", true),
+        ("SET k 1 PX 60000", "RL.MHIT 2 j k 0 60 3 60", false),
+        ("SET k 3 PX 60000", "RL.MHIT 2 j k 9 60 3 60", false),
+        ("DEL k", "RL.MHIT 2 j k 0 60 3 60", false),
+        ("SET k 1 PX 60000", "RL.REFUND k 3 60", true),
+        ("SET k 0", "RL.REFUND k 3 60", true),
+        ("SET k 0 PX 60000", "RL.REFUND k 3 60", false),
+        ("DEL k", "RL.REFUND k 3 60", false),
+        ("SET k 1", "RL.PEEK k 3 60", false),
+        ("SET k 3", "RL.PEEK k 3 60", false),
+        ("DEL k", "RL.HIT k 3 60 BUCKET 3", true),
+        ("PING", "RL.HIT k 3 60 BUCKET 3 COST 3", false),
+        ("PING", "RL.REFUND k 3 60 BUCKET 3 COST 3", true),
+        ("PING", "RL.HIT k 3 60 SLIDING", true),
+        ("PING", "RL.HIT k 3 60 SLIDING COST 3", false),
+        ("PING", "RL.REFUND k 3 60 SLIDING", true),
+    ] {
+        c.run(setup);
+        watcher.run("WATCH k");
+        let reply = c.run(call);
+        assert!(matches!(reply, Value::Array(_)), "{call}: {reply:?}");
+        watcher.run("MULTI");
+        watcher.run("PING");
+        let broken = watcher.run("EXEC") == Value::Nil;
+        assert_eq!(broken, breaks, "{setup}: {call}");
+    }
+}
+
+#[test]
 fn a_client_side_cache_hears_of_hits_and_repairs_and_not_of_refusals() {
     let server = Server::start();
     let mut cache = server.connect_resp3();
