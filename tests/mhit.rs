@@ -3,7 +3,7 @@
 use redis::Value;
 
 use crate::common::stream::Stream;
-use crate::common::{verdict, Conn, Server};
+use crate::common::{events, verdict, Conn, Server};
 
 /// Allowed, retry_after, and each rule's verdict.
 fn mhit(c: &mut Conn, call: &str) -> (i64, i64, Vec<[i64; 5]>) {
@@ -138,6 +138,37 @@ fn it_goes_out_as_one_and_not_at_all_when_refused() {
     }
     c.run("SET mark 1");
     assert_eq!(stream.until("mark"), want);
+}
+
+#[test]
+fn listeners_hear_what_happened_to_each_key() {
+    let server = Server::start_with(&["--notify-keyspace-events", "KEA"]);
+    let mut c = server.connect();
+    for (setup, call, want) in [
+        (
+            "DEL a b",
+            "2 a b 5 60 5 60 SLIDING",
+            &["incrby a", "expire a", "set b", "expire b"][..],
+        ),
+        (
+            "SET b 1 PX 60000",
+            "2 a b 5 60 5 60",
+            &["incrby a", "incrby b"],
+        ),
+        ("SET b 5 PX 60000", "2 a b 5 60 5 60", &[]),
+        ("SET b 5", "2 a b 5 60 5 60", &["expire b", "rl.repaired b"]),
+        (
+            "PERSIST a",
+            "2 a b 5 60 5 60",
+            &["expire a", "rl.repaired a"],
+        ),
+    ] {
+        c.run(setup);
+        let heard = events(&server, &["a", "b"], || {
+            mhit(&mut c, call);
+        });
+        assert_eq!(heard, want, "{setup}: {call}");
+    }
 }
 
 #[test]
