@@ -43,6 +43,19 @@ fn each_call_counts_once() {
     want.insert("rl_refunds".into(), 1);
     want.insert("rl_mhits".into(), 2);
     assert_eq!(figures(&mut c), want);
+    // An error is neither, wherever it comes from.
+    c.run("RPUSH list 5");
+    for call in [
+        "RL.HIT list 2 600",
+        "RL.PEEK list 2 600",
+        "RL.PEEK k 2 600 SLIDING",
+        "RL.REFUND list 2 600",
+        "RL.MHIT 2 k list 2 600 2 600",
+        "RL.MHIT 2 k j 2 600",
+    ] {
+        c.error(call);
+    }
+    assert_eq!(figures(&mut c), want);
 
     // They are also in the whole of it, and survive a reset of the server's own.
     c.run("CONFIG RESETSTAT");
