@@ -18,6 +18,9 @@ fn it_tells_what_a_hit_would_be_answered_with_what_remains_as_it_stands() {
     assert_eq!(peek(&mut c, "k 5 60"), [1, 5, 2, 0, 60]);
     assert_eq!(peek(&mut c, "k 5 60 COST 2"), [1, 5, 2, 0, 60]);
     assert_eq!(peek(&mut c, "k 5 60 COST 3"), [0, 5, 2, 60, 60]);
+    let [_, _, _, retry_after_ms, reset_after_ms] = peek(&mut c, "k 5 60000 COST 3 MS");
+    assert!((50_000..=60_000).contains(&retry_after_ms));
+    assert_eq!(reset_after_ms, retry_after_ms);
     c.hit("s 5 60 SLIDING COST 3");
     assert_eq!(peek(&mut c, "s 5 60 SLIDING COST 2")[..4], [1, 5, 2, 0]);
     assert_eq!(peek(&mut c, "s 5 60 SLIDING COST 3")[..3], [0, 5, 2]);
