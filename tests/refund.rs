@@ -16,7 +16,10 @@ fn it_gives_back_as_far_as_empty_and_never_moves_the_end() {
     c.hit("k 5 60 COST 5");
     let end_ms = c.integer("PEXPIRETIME k");
     assert_eq!(refund(&mut c, "k 5 60"), [1, 5, 1, 0, 60]);
-    assert_eq!(c.hit("k 5 60")[..3], [1, 5, 0]);
+    let [_, _, remaining, _, reset_after_ms] = refund(&mut c, "k 5 60000 MS");
+    assert_eq!(remaining, 2);
+    assert!((50_000..=60_000).contains(&reset_after_ms));
+    assert_eq!(c.hit("k 5 60 COST 2")[..3], [1, 5, 0]);
     assert_eq!(refund(&mut c, "k 5 60 COST 100"), [1, 5, 5, 0, 0]);
     assert_eq!(c.get("k").as_deref(), Some("0"));
     assert_eq!(refund(&mut c, "k 5 9999"), [1, 5, 5, 0, 0]);
