@@ -277,6 +277,12 @@ fn every_error_of_several_rules_has_its_text_and_takes_nothing() {
         ),
         ("2 a text 5 60 5 60", NOT_AN_INTEGER),
         ("2 a mangled 5 60 5 60 SLIDING", NOT_AN_INTEGER),
+        // Of two, the last one's.
+        (
+            "2 text list 5 60 5 60",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
+        ("2 list text 5 60 5 60", NOT_AN_INTEGER),
         ("2 a b 5 60 5 60 SLIDING", "ERR key holds a FIXED limiter"),
         ("2 a s 5 60 5 60", "ERR key holds a SLIDING limiter"),
     ] {
