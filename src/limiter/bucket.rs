@@ -490,6 +490,12 @@ mod tests {
             );
             assert_eq!(key.end_ms(), Some(NOW_MS + parts));
         }
+        // And by a refund.
+        let mut key = Key::holding("b:3000:1800000900000:1000", Some(NOW_MS + 903_000));
+        let answer = key.refund(&bucket(5, 1, 1_000, 1), NOW_MS);
+        assert_eq!(answer, verdict((true, 5, 3, Some(0), 2_000)));
+        assert_eq!(key.text(), Some("b:2000:1800000000000:1000"));
+        assert_eq!(key.end_ms(), Some(NOW_MS + 2_000));
     }
 
     proptest! {

@@ -492,6 +492,11 @@ mod tests {
             assert_eq!(key.text(), Some(text));
             assert!(key.end_ms().is_some_and(|end_ms| end_ms <= NOW_MS + 2_000));
         }
+        // And by a refund.
+        let mut key = Key::holding("s:2:5:1800000900000", Some(NOW_MS + 901_800));
+        key.refund(&sliding(10, 1_000, 1), NOW_MS);
+        assert_eq!(key.text(), Some("s:2:4:1800000000000"));
+        assert!(key.end_ms().is_some_and(|end_ms| end_ms <= NOW_MS + 2_000));
     }
 
     /// The exact sliding window: every admitted hit, with its time.
