@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::common::{error, verdict, Conn, Server};
+use crate::common::{error, events, verdict, Conn, Server};
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -169,6 +169,29 @@ fn one_that_is_missing_decides_for_all() {
     ] {
         assert_eq!(c.figure(name), want, "{name}");
     }
+}
+
+#[test]
+fn a_refusal_by_the_policy_is_an_event_as_any_other() {
+    let server = Server::start_with(&[
+        "--maxmemory-policy",
+        "noeviction",
+        "--notify-keyspace-events",
+        "KEA",
+    ]);
+    let mut c = server.connect();
+    c.run("CONFIG SET rl.oom-policy refuse rl.notify-refused yes");
+    let heard = events(&server, &["new", "other"], || {
+        c.run("CONFIG SET maxmemory 1");
+        assert_eq!(c.hit("new 5 600")[0], 0);
+        c.run("RL.MHIT 2 new other 5 600 5 600");
+        // There has to be room for the mark of the end.
+        c.run("CONFIG SET maxmemory 0");
+    });
+    assert_eq!(
+        heard,
+        ["rl.refused new", "rl.refused new", "rl.refused other"]
+    );
 }
 
 #[test]
