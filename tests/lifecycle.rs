@@ -172,6 +172,32 @@ fn the_module_does_not_unload_while_a_connection_holds_on_to_its_command() {
     server.assert_alive();
 }
 
+/// What can't be asked could be the very thing that the server then crashes over.
+#[test]
+fn the_module_does_not_unload_where_it_can_not_ask_who_uses_a_command() {
+    for (renamed, reason) in [
+        (
+            "ACL",
+            "not unloaded: ACL LIST doesn't tell whether a rule names a command",
+        ),
+        (
+            "CLIENT",
+            "not unloaded: CLIENT LIST doesn't tell who uses a command",
+        ),
+    ] {
+        let mut server = Server::start_with(&["--rename-command", renamed, "OTHER"]);
+        let mut c = server.connect();
+        let refused = c.error("MODULE UNLOAD rl");
+        assert!(
+            refused.starts_with("ERR Error unloading module"),
+            "{renamed}: {refused}"
+        );
+        assert!(server.log().contains(reason), "{renamed}");
+        assert_eq!(c.hit("k 3 600")[0], 1);
+        server.assert_alive();
+    }
+}
+
 #[test]
 fn loading_and_unloading_leave_no_memory_behind() {
     let server = Server::start();
