@@ -80,6 +80,8 @@ fn a_string_that_is_no_counter_is_an_error_and_stays_as_it_is() {
         b"b:1:2:3:4",
         b"b:340282366920938463463374607431768211456:2:3",
         b"x:1:2:3",
+        // The longest limiter that there is, and one digit more.
+        b"b:12345678901234567890123456789012345678:1000000000000000000:90000000000000000000",
         "५".as_bytes(),
         &long,
         &megabyte,
