@@ -270,6 +270,8 @@ fn every_error_of_several_rules_has_its_text_and_takes_nothing() {
             "3 a b a 5 60 5 60 5 60",
             "ERR duplicate key in 'rl.mhit' command",
         ),
+        // It is looked for after the numbers.
+        ("2 a a 5 60 x 60", NOT_AN_INTEGER),
         // What a later key holds.
         (
             "2 a list 5 60 5 60",
