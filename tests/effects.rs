@@ -132,6 +132,23 @@ fn listeners_hear_incrby_and_expire_when_those_happened() {
 }
 
 #[test]
+fn each_event_is_of_the_class_that_listeners_ask_for() {
+    for (classes, want) in [
+        ("K$", &["incrby k"][..]),
+        ("Kg", &["expire k"]),
+        ("K$d", &["incrby k", "rl.repaired k"]),
+    ] {
+        let server = Server::start_with(&["--notify-keyspace-events", classes]);
+        let mut c = server.connect();
+        c.run("SET k 1");
+        let heard = events(&server, &["k"], || {
+            c.hit("k 3 60");
+        });
+        assert_eq!(heard, want, "{classes}");
+    }
+}
+
+#[test]
 fn a_change_counts_once_for_save_points_and_a_refusal_does_not_count() {
     let server = Server::start();
     let mut c = server.connect();
