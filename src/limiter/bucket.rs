@@ -445,6 +445,16 @@ mod tests {
     }
 
     #[test]
+    fn a_hit_sets_the_end_by_its_own_rate() {
+        let mut key = Key::default();
+        key.hit(&bucket(10, 1, 60_000, 5), NOW_MS);
+        assert_eq!(key.end_ms(), Some(NOW_MS + 300_000));
+        let faster = key.hit(&bucket(10, 1_000, 60_000, 1), NOW_MS);
+        assert_eq!(faster, verdict((true, 10, 4, Some(0), 360)));
+        assert_eq!(key.end_ms(), Some(NOW_MS + 360));
+    }
+
+    #[test]
     fn a_refund_sets_the_end_by_its_own_rate() {
         let mut key = Key::default();
         key.hit(&bucket(10, 10, 1_000, 10), NOW_MS);
