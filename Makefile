@@ -22,7 +22,7 @@ test-examples: ## Drive the applications in examples/ over HTTP; installs Node, 
 soak: ## Run the long forms on SERVER: what depends on chance 200 times, ten million calls, random calls for ten minutes
 	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile:: lifecycle::calls
 
-memcheck: ## Run the tests of what a server is sent under valgrind's memcheck, on Valkey 9.1.2
+memcheck: ## Run the tests under valgrind's memcheck, on Valkey 9.1.2
 	@scripts/memcheck
 
 lint: ## Check format, lints and scripts

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use common::{free_port, module, server_program, wait_until, Conn, Running};
+use common::{free_port, module, server_program, serves, wait_until, Conn, Running};
 
 /// How long a call may take, as the applications are told, and how much more a busy machine may need.
 const DEADLINE_MS: u64 = 500;
@@ -124,13 +124,14 @@ impl Redis {
         if with_module {
             program.arg("--loadmodule").arg(module());
         }
-        self.running = Some(Running::start(program.current_dir(self.directory.path())));
-        let client = self.client();
+        program.current_dir(self.directory.path());
+        let running = self.running.insert(Running::start(&mut program));
         wait_until("the server answers", || {
-            client
-                .get_connection()
-                .and_then(|mut connection| redis::cmd("PING").query::<String>(&mut connection))
-                .is_ok()
+            // Somebody's connection may have got the port for a moment.
+            if running.0.try_wait().unwrap().is_some() {
+                *running = Running::start(&mut program);
+            }
+            serves(running.0.id(), self.port)
         });
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{free_port, module, server_program, wait_until, Running};
+use crate::common::{error, module, server_program, wait_until, Server};
 
 #[allow(dead_code)]
 #[path = "../benches/load.rs"]
@@ -64,54 +64,39 @@ fn control(pid: u32, what: &str) {
 
 /// The instructions of each call.
 fn count() -> BTreeMap<&'static str, i64> {
-    let directory = tempfile::tempdir().unwrap();
-    let port = free_port();
-    let mut server = Command::new("valgrind");
-    server
-        .args(["--tool=callgrind", "--callgrind-out-file=counts"])
-        .arg(server_program())
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
+    let module = module();
+    let server = Server::start_under(
+        &[
+            "valgrind",
+            "--quiet",
+            "--tool=callgrind",
+            "--callgrind-out-file=counts",
+        ],
+        &[
+            "--loadmodule",
+            module.to_str().unwrap(),
+            "cl-throttle",
+            "yes",
             // What the server does by the clock costs more for each call, the busier the machine is.
             "--hz",
             "1",
-        ])
-        .arg("--loadmodule")
-        .arg(module())
-        .args(["cl-throttle", "yes"])
-        .current_dir(directory.path());
-    let server = Running::start(&mut server);
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-    wait_until("the server answers", || {
-        let reply: redis::RedisResult<String> = client
-            .get_connection()
-            .and_then(|mut connection| redis::cmd("PING").query(&mut connection));
-        reply.is_ok()
-    });
-    let mut connection = client.get_connection().unwrap();
+        ],
+    );
+    let mut c = server.connect();
     let mut counts = BTreeMap::new();
     let mut dumps = 0;
     for (name, setup, request) in CALLS {
-        let mut command = redis::Cmd::new();
-        setup.split(' ').for_each(|word| {
-            command.arg(word);
-        });
-        command.exec(&mut connection).unwrap();
-        let mut load = load::Load::new(port, 1, PIPELINE);
+        assert_eq!(error(&c.run(setup)), None, "{setup}");
+        let mut load = load::Load::new(server.port(), 1, PIPELINE);
         load.repeat(request, PIPELINES / 10);
         let calls = i64::try_from(PIPELINE * PIPELINES).unwrap();
         // On a busy machine one of them may be far off.
         let mut rounds = [0; 3].map(|_| {
-            control(server.0.id(), "--zero");
+            control(server.pid(), "--zero");
             load.repeat(request, PIPELINES);
-            control(server.0.id(), "--dump");
+            control(server.pid(), "--dump");
             dumps += 1;
-            total(&directory.path().join(format!("counts.{dumps}"))) / calls
+            total(&server.directory().join(format!("counts.{dumps}"))) / calls
         });
         rounds.sort_unstable();
         counts.insert(*name, rounds[1]);

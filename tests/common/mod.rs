@@ -65,6 +65,8 @@ pub struct Server {
     child: Child,
     port: u16,
     directory: TempDir,
+    /// Another program that runs the server, with its arguments; or nothing.
+    under: Vec<String>,
     arguments: Vec<String>,
 }
 
@@ -89,13 +91,21 @@ impl Server {
 
     /// A server without the module.
     pub fn start_bare(arguments: &[&str]) -> Self {
+        Self::start_under(&[], arguments)
+    }
+
+    /// A server that another program runs, as valgrind does.
+    pub fn start_under(under: &[&str], arguments: &[&str]) -> Self {
+        let owned =
+            |words: &[&str]| -> Vec<String> { words.iter().map(ToString::to_string).collect() };
+        let (under, arguments) = (owned(under), owned(arguments));
         let directory = tempfile::tempdir().unwrap();
-        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let (child, port) = spawn(directory.path(), &arguments);
+        let (child, port) = spawn(directory.path(), &under, &arguments);
         Self {
             child,
             port,
             directory,
+            under,
             arguments,
         }
     }
@@ -103,7 +113,7 @@ impl Server {
     /// Kills the server as `kill -9` does, and starts it on the same files.
     pub fn kill_and_restart(&mut self) {
         self.kill();
-        (self.child, self.port) = spawn(self.directory.path(), &self.arguments);
+        (self.child, self.port) = spawn(self.directory.path(), &self.under, &self.arguments);
     }
 
     /// The same, without the module.
@@ -219,7 +229,7 @@ impl Drop for Running {
 
 /// Starts the server and waits until it answers. A port that somebody else took in between is
 /// replaced by another.
-fn spawn(directory: &Path, arguments: &[String]) -> (Child, u16) {
+fn spawn(directory: &Path, under: &[String], arguments: &[String]) -> (Child, u16) {
     for _ in 0..5 {
         let port = free_port();
         let log = File::options()
@@ -229,7 +239,10 @@ fn spawn(directory: &Path, arguments: &[String]) -> (Child, u16) {
             .unwrap();
         let is_file = |argument: &&String| !argument.starts_with("--");
         let file = arguments.first().filter(is_file);
-        let mut child = Command::new(server_program())
+        let server = server_program();
+        let mut program = under.iter().chain([&server]);
+        let mut child = Command::new(program.next().expect("a program"))
+            .args(program)
             .args(file)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--repl-diskless-sync-delay", "0"])
@@ -255,19 +268,23 @@ fn spawn(directory: &Path, arguments: &[String]) -> (Child, u16) {
     panic!("no free port in five tries");
 }
 
-fn answers(child: &mut Child, port: u16) -> bool {
+/// Whether this process, and no other test's server that got the port, has loaded its data and answers there.
+pub fn serves(process: u32, port: u16) -> bool {
     let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let info: RedisResult<String> = client
+        .get_connection()
+        .and_then(|mut connection| redis::cmd("INFO").query(&mut connection));
+    let this = format!("process_id:{process}\r");
+    info.is_ok_and(|info| info.contains(&this) && info.contains("\nloading:0\r"))
+}
+
+fn answers(child: &mut Child, port: u16) -> bool {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        let info: RedisResult<String> = client
-            .get_connection()
-            .and_then(|mut connection| redis::cmd("INFO").query(&mut connection));
-        // Another test's server may have got the port: this one is known by its process.
-        let this = format!("process_id:{}\r", child.id());
-        if info.is_ok_and(|info| info.contains(&this) && info.contains("\nloading:0\r")) {
+        if serves(child.id(), port) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));
