@@ -327,3 +327,38 @@ fn an_aof_of_redis_cell_is_read() {
     assert_eq!(throttle(&mut c, "k 1 1 60")[..3], [1, 2, 0]);
     assert!((100_000..=120_000).contains(&c.pttl("k")));
 }
+
+/// The line of the page on coming from redis-cell.
+#[test]
+fn rl_hit_with_a_bucket_of_one_more_gives_the_same_verdicts() {
+    let server = server();
+    let mut c = server.connect();
+    for (max_burst, count, period) in [
+        (0, 1, 600),
+        (4, 1, 600),
+        (15, 30, 86_400),
+        (99, 7, 31_536_000),
+    ] {
+        c.run("FLUSHALL");
+        let mut refused = 0;
+        for n in 0..40 {
+            let quantity = [1, 3, 1, 7, 200][n % 5];
+            let old = throttle(
+                &mut c,
+                &format!("old {max_burst} {count} {period} {quantity}"),
+            );
+            let holds = max_burst + 1;
+            let new = c.hit(&format!(
+                "new {count} {period} BUCKET {holds} COST {quantity}"
+            ));
+            assert_eq!(old[0], 1 - new[0], "limited, and allowed");
+            assert_eq!(old[1..3], new[1..3], "limit and remaining");
+            let retry_after = if new[0] == 1 { -1 } else { new[3] };
+            // The two are asked one after the other, in whole seconds.
+            assert!((old[3] - retry_after).abs() <= 1, "{old:?} {new:?}");
+            assert!((old[4] - new[4]).abs() <= 1, "{old:?} {new:?}");
+            refused += old[0];
+        }
+        assert!((1..40).contains(&refused), "{refused}");
+    }
+}
