@@ -1,4 +1,4 @@
-.PHONY: help run test test-all test-examples soak memcheck lint bench bench-chart bench-walks instructions drawings fuzz
+.PHONY: help run demo test test-all test-examples soak memcheck lint bench bench-chart bench-walks instructions drawings fuzz
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -9,6 +9,9 @@ help: ## Show this list
 
 run: ## Build, and serve in the foreground on PORT (6379, or the next free one)
 	@PORT='$(PORT)' SERVER='$(SERVER)' scripts/run
+
+demo: ## Draw what the three algorithms make of the same bursty traffic; ten seconds, on a server of its own
+	@SERVER='$(SERVER)' scripts/demo
 
 test: ## Run all tests on SERVER (redis-server)
 	@scripts/test '$(SERVER)'

@@ -108,6 +108,55 @@ fn make_run_takes_the_next_port_says_so_serves_and_cleans_up() {
 }
 
 #[test]
+fn make_demo_draws_the_same_traffic_three_times_and_cleans_up() {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = script("demo")
+        .env("SERVER", server_program())
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    // Not on a terminal, so there is nothing but text.
+    assert!(!shown.contains('\x1b'), "{shown}");
+    let lines: Vec<&str> = shown.lines().collect();
+    let mut let_in = Vec::new();
+    for name in ["FIXED", "SLIDING", "BUCKET 5"] {
+        let place = lines.iter().position(|line| line.starts_with(name));
+        let place = place.unwrap_or_else(|| panic!("no {name} in\n{shown}"));
+        let (marks, remains) = (&lines[place][10..], &lines[place + 1][10..]);
+        assert_eq!((marks.len(), remains.len()), (80, 80), "{shown}");
+        let asked = marks.chars().filter(|mark| *mark != ' ').count();
+        assert_eq!(asked, 30, "{shown}");
+        assert!(
+            marks.starts_with('o') && remains.starts_with('4'),
+            "{shown}"
+        );
+        for (mark, remaining) in marks.chars().zip(remains.chars()) {
+            assert!(mark != 'x' || remaining == '0', "{shown}");
+        }
+        let_in.push(marks.matches('o').count());
+    }
+    let sums = format!(
+        "Of 30 requests FIXED let in {}, SLIDING {}, BUCKET {}.",
+        let_in[0], let_in[1], let_in[2]
+    );
+    assert!(shown.contains(&sums), "{shown}");
+    assert!(let_in.iter().all(|count| *count >= 10), "{sums}");
+    // The counter that lost its expiry: refused and repaired, then let in.
+    let leak = shown.split("> SET user:42 2550").nth(1).unwrap();
+    let replies: Vec<&str> = leak.lines().map(str::trim).collect();
+    assert!(replies.contains(&"(integer) -1"), "{leak}");
+    let verdicts: Vec<&&str> = replies
+        .iter()
+        .filter(|line| line.starts_with("1) "))
+        .collect();
+    assert_eq!(verdicts, [&"1) (integer) 0", &"1) (integer) 1"]);
+    let left = std::fs::read_dir(temporary.path()).unwrap().count();
+    assert_eq!(left, 0, "files are left behind");
+}
+
+#[test]
 fn make_run_says_so_when_the_server_does_not_start() {
     let output = script("run")
         .env("PORT", "24999")
@@ -216,5 +265,5 @@ fn make_help_lists_every_target() {
         let line = format!("  make {target:<10} ");
         assert!(help.contains(&line), "{target}: {help}");
     }
-    assert!(targets.contains("run test"));
+    assert!(targets.contains("run demo test"));
 }
