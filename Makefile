@@ -1,4 +1,4 @@
-.PHONY: help run demo test test-all test-examples soak memcheck lint bench bench-chart bench-walks instructions drawings fuzz
+.PHONY: help run demo test test-all test-examples soak dist memcheck lint bench bench-chart bench-walks instructions drawings fuzz
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
@@ -24,6 +24,9 @@ test-examples: ## Drive the applications in examples/ over HTTP; installs Node, 
 
 soak: ## Run the long forms on SERVER: what depends on chance 200 times, ten million calls, random calls for ten minutes
 	@SOAK=200 scripts/test '$(SERVER)' failures:: hostile:: lifecycle::calls
+
+dist: ## Pack the module, stripped, with licence, README and checksums into dist/
+	@scripts/dist
 
 memcheck: ## Run the tests under valgrind's memcheck, on Valkey 9.1.2
 	@scripts/memcheck
