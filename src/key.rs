@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use crate::api::{self, Argument, Held, Mode};
 use crate::errors::Error;
 use crate::limiter::{self, Change, Stored, Text, Written};
-use crate::stats;
+use crate::{config, stats};
 
 /// Room for what a key holds: for one byte more than any limiter's text has, so that a longer one is
 /// seen to be none.
@@ -166,7 +166,8 @@ impl<'a> LeakedKey<'a> {
         }
         // In place the server would keep an integer as bytes from now on.
         let text = api::get(ctx, name).ok_or(Error::NoScan)?;
-        let leaks = limiter::name_of(&text).is_some();
+        let leaks = limiter::name_of(&text).is_some()
+            || config::has_cl_throttle() && limiter::throttle::is_state(&text);
         Ok(leaks.then_some(Self { ctx, name, text }))
     }
 

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use crate::common::stream::Stream;
-use crate::common::{events, module, verdict, wait_until, Conn, Server};
+use crate::common::{events, module, text, verdict, wait_until, Conn, Server};
 
 fn server() -> Server {
     Server::start_with(&["cl-throttle", "yes", "--notify-keyspace-events", "KEA"])
@@ -361,4 +361,28 @@ fn rl_hit_with_a_bucket_of_one_more_gives_the_same_verdicts() {
         }
         assert!((1..40).contains(&refused), "{refused}");
     }
+}
+
+/// redis-cell leaves such a key behind when a time of centuries overflows in it.
+#[test]
+fn a_state_too_large_for_a_counter_is_seen_by_audit_and_repair() {
+    let server = server();
+    let mut c = server.connect();
+    c.run("SET leaked 9460800000000000000");
+    c.run("SET text 99999999999999999999999");
+    let Value::Array(reply) = c.run("RL.AUDIT 0 COUNT 1000") else {
+        panic!("no reply");
+    };
+    let Value::Array(found) = &reply[1] else {
+        panic!("no list");
+    };
+    let found: Vec<String> = found.iter().map(text).collect();
+    assert_eq!(found, ["leaked", "9460800000000000000"]);
+    c.run("RL.REPAIR 0 * 60 COUNT 1000");
+    assert!((1..=60_000).contains(&c.pttl("leaked")));
+    assert_eq!(c.pttl("text"), -1);
+    assert_eq!(
+        c.error("RL.HIT leaked 5 60"),
+        "ERR value is not an integer or out of range"
+    );
 }

@@ -1,6 +1,8 @@
 //! From one version to the next: what a former one stored, and another file in the place of the one that runs.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -50,10 +52,15 @@ fn runs(server: &Server, file: &Path) -> bool {
 }
 
 fn swap(file: &Path, server: &Server) -> Output {
+    swap_with(file, server, &[])
+}
+
+fn swap_with(file: &Path, server: &Server, arguments: &[&str]) -> Output {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/swap-module.sh");
     let output = Command::new(program)
         .arg(file)
         .args(["-p", &server.port().to_string()])
+        .args(arguments)
         .stdin(Stdio::null())
         .output();
     output.unwrap()
@@ -130,40 +137,177 @@ fn another_file_takes_the_place_of_the_module_under_traffic() {
         );
         assert!(c.pttl("k") > 0);
         assert!(cut_off.into_inner() > 0, "nobody was there");
-        let setting = |c: &mut Conn, name: &str| match c.run(&format!("CONFIG GET {name}")) {
-            Value::Array(words) => text(&words[1]),
-            other => panic!("{other:?}"),
-        };
         assert_eq!(setting(&mut c, "rl.oom-policy"), "refuse");
         assert_eq!(setting(&mut c, "rl.sweep-pattern"), "us'er:*");
     }
 }
 
-#[test]
-fn a_file_that_cannot_take_the_place_is_reported() {
-    let mut server = Server::start();
-    let mut c = server.connect();
-    // A rule that names a command is told before any connection is closed.
-    c.run("ACL SETUSER ann on nopass ~* +rl.hit");
-    let output = swap(&module(), &server);
-    assert!(!output.status.success());
-    assert!(text_of(&output).contains("user ann"), "{output:?}");
-    assert_eq!(c.hit("k 5 60")[0], 1);
-    c.run("ACL DELUSER ann");
+/// A connection that is closed is no more.
+fn is_open(c: &mut Conn) -> bool {
+    matches!(c.run("PING"), Value::SimpleString(text) if text == "PONG")
+}
 
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("librl.so");
-    fs::write(&file, "no module").unwrap();
-    let output = swap(&file, &server);
-    assert!(!output.status.success());
-    assert!(
-        text_of(&output).contains("THE MODULE IS NOT LOADED"),
-        "{output:?}"
-    );
-    server.assert_alive();
-    // And back.
+#[test]
+fn what_would_be_in_the_way_is_told_before_any_connection_is_closed() {
+    let started = |more: &[&str]| Server::start_with(&[&["cl-throttle", "yes"], more].concat());
+    let refuses = |server: &mut Server, arguments: &[&str], reason: &str| {
+        let mut c = server.connect();
+        assert!(is_open(&mut c));
+        let output = swap_with(&module(), server, arguments);
+        assert!(!output.status.success(), "{reason}: {output:?}");
+        let said = text_of(&output);
+        assert!(said.contains(reason), "{said}");
+        assert!(is_open(&mut c), "{reason}");
+        assert!(c.has("rl.hit") && c.has("cl.throttle"), "{reason}");
+        server.assert_alive();
+    };
+
+    let mut server = started(&[]);
+    for (rule, users) in [("+get +rl.hit", "ann"), ("+@all -CL.Throttle", "bob")] {
+        let user = format!("ACL SETUSER {users} on >secret ~* {rule}");
+        server.connect().run(&user);
+        refuses(
+            &mut server,
+            &[],
+            &format!("name commands of the module: of {users}"),
+        );
+        server.connect().run(&format!("ACL DELUSER {users}"));
+    }
+    // A subscriber isn't closed with the others, and RESP3 lets it call commands.
+    let mut subscriber = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let lines = b"HELLO 3\r\nSUBSCRIBE news\r\nRL.HIT k 5 60\r\n";
+    subscriber.write_all(lines).unwrap();
+    let mut c = server.connect();
+    wait_until("it has called", || c.get("k").is_some());
+    refuses(&mut server, &[], "subscribers or links of replication");
+    drop(subscriber);
+    wait_until("it is gone", || {
+        !c.string("CLIENT LIST").unwrap().contains("cmd=rl.hit")
+    });
+    for (rights, reason) in [
+        ("+module", "doesn't answer this user's ECHO"),
+        (
+            "+echo +config|get +acl|list +client|list +client|kill",
+            "doesn't tell its modules",
+        ),
+        (
+            "+echo +acl|list +client|list +client|kill +module",
+            "can't be read",
+        ),
+        (
+            "+echo +config|get +client|list +client|kill +module",
+            "doesn't list its users",
+        ),
+        (
+            "+echo +config|get +acl|list +client|kill +module",
+            "doesn't list its clients",
+        ),
+    ] {
+        server
+            .connect()
+            .run(&format!("ACL SETUSER op reset on nopass {rights}"));
+        refuses(
+            &mut server,
+            &["--user", "op", "--pass", "any", "--no-auth-warning"],
+            reason,
+        );
+    }
+    // With what the page says it needs, it works.
+    server.connect().run("ACL DELUSER op");
+    let rights = "+echo +config|get +acl|list +client|list +client|kill +module";
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+    assert!(fs::read_to_string(page).unwrap().contains(rights));
+    server
+        .connect()
+        .run(&format!("ACL SETUSER op on nopass {rights}"));
+    let output = swap_with(&module(), &server, &["--user", "op", "--pass", "any"]);
+    assert!(output.status.success(), "{output:?}");
+    // What redis-cli prints otherwise isn't taken for settings.
+    refuses(&mut server, &["--json"], "doesn't answer");
+
+    let mut server = started(&["--rename-command", "CONFIG", "OTHER"]);
+    refuses(&mut server, &[], "can't be read");
+    let mut server = started(&["--enable-module-command", "no"]);
+    refuses(&mut server, &[], "doesn't let this user unload modules");
+    let server = Server::start_bare(&[]);
     let output = swap(&module(), &server);
-    assert!(server.connect().has("rl.hit"), "{output:?}");
+    assert!(text_of(&output).contains("no module rl"), "{output:?}");
+}
+
+#[test]
+fn settings_of_any_bytes_stay_and_can_be_written_to_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("redis.conf");
+    for pattern in ["us er:*", "us'er:*", "\"x", "a\\*b", "caf\u{e9} *"] {
+        fs::write(
+            &file,
+            format!("loadmodule {} cl-throttle yes\n", module().display()),
+        )
+        .unwrap();
+        let mut server = Server::start_from(&file);
+        let set = [
+            "CONFIG",
+            "SET",
+            "rl.sweep-pattern",
+            pattern,
+            "rl.oom-policy",
+            "refuse",
+        ];
+        assert_eq!(server.connect().run_words(&set), Value::Okay);
+        let output = swap(&module(), &server);
+        assert!(output.status.success(), "{pattern}: {output:?}");
+        assert_eq!(server.connect().run("CONFIG REWRITE"), Value::Okay);
+        server.kill_and_restart();
+        let mut c = server.connect();
+        assert_eq!(setting(&mut c, "rl.sweep-pattern"), pattern);
+        assert_eq!(setting(&mut c, "rl.oom-policy"), "refuse");
+        assert!(c.has("cl.throttle"));
+    }
+    // What has a line's end in it can't be told from two settings.
+    let mut server = Server::start();
+    server
+        .connect()
+        .run_words(&["CONFIG", "SET", "rl.sweep-pattern", "a\nb"]);
+    let output = swap(&module(), &server);
+    assert!(text_of(&output).contains("can't be read"), "{output:?}");
+    assert!(server.connect().has("rl.hit"));
+    server.assert_alive();
+}
+
+#[test]
+fn a_file_that_does_not_load_leaves_what_ran_before_or_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let bad = directory.path().join("bad.so");
+    fs::write(&bad, "no module").unwrap();
+    let mut server = Server::start_with(&["oom-policy", "refuse"]);
+    let output = swap(&bad, &server);
+    assert!(!output.status.success());
+    let said = text_of(&output);
+    assert!(said.contains("goes on with"), "{said}");
+    let mut c = server.connect();
+    assert_eq!(c.hit("k 5 60")[0], 1);
+    assert_eq!(setting(&mut c, "rl.oom-policy"), "refuse");
+
+    // In the place of the very file that ran there is nothing to go back to.
+    let file = directory.path().join("librl.so");
+    install(&module(), &file);
+    let mut bare = Server::start_bare(&["--loadmodule", file.to_str().unwrap()]);
+    bare.connect().run("CONFIG SET rl.oom-policy refuse");
+    install(&bad, &file);
+    let output = swap(&file, &bare);
+    assert!(!output.status.success());
+    let said = text_of(&output);
+    assert!(said.contains("THE MODULE IS NOT LOADED"), "{said}");
+    assert!(said.contains("rl.oom-policy=refuse"), "{said}");
+    bare.assert_alive();
+    server.assert_alive();
+}
+
+fn setting(c: &mut Conn, name: &str) -> String {
+    match c.run(&format!("CONFIG GET {name}")) {
+        Value::Array(words) => text(&words[1]),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn text_of(output: &Output) -> String {

@@ -12,7 +12,7 @@ mod fixed;
 mod sliding;
 #[cfg(test)]
 mod testing;
-mod throttle;
+pub(crate) mod throttle;
 
 use std::ops::Deref;
 

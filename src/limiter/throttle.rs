@@ -52,6 +52,11 @@ impl State for Tat {
     }
 }
 
+/// Whether a text is the state of CL.THROTTLE, as far as it can be told: most are counters as well.
+pub(crate) fn is_state(text: &[u8]) -> bool {
+    Tat::parse(text).is_some()
+}
+
 impl Throttle {
     /// What a limiter of this rule holds when it is full.
     fn holds(&self) -> i64 {
