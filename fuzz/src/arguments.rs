@@ -4,13 +4,14 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 
 use crate::api::Argument;
-use crate::args::{many_keys, AuditCall, Call, ManyCall, RepairCall};
+use crate::args::{many_keys, AuditCall, Call, ManyCall, RepairCall, ThrottleCall};
 use crate::errors::Error;
 use crate::limiter::Rule;
 use crate::model;
-use crate::model::arguments::{ManyLimiters, OneLimiter, Read, Walk};
-use crate::number::{Moment, Number};
+use crate::model::arguments::{ManyLimiters, OneLimiter, Read, Throttled, Walk};
+use crate::number::{Moment, MomentUs, Number};
 use crate::reply::Unit;
+use crate::throttle;
 use crate::traffic::call;
 
 #[derive(Arbitrary, Debug)]
@@ -26,6 +27,8 @@ enum Command {
     ManyLimiters,
     Audit,
     Repair,
+    /// By a clock in microseconds, at this time.
+    Throttle(MomentUs),
 }
 
 /// A word of the line.
@@ -66,6 +69,7 @@ pub fn check(line: &Line) {
         Command::ManyLimiters => "rl.mhit",
         Command::Audit => "rl.audit",
         Command::Repair => "rl.repair",
+        Command::Throttle(_) => "cl.throttle",
     };
     let words: Vec<&[u8]> = line.words.iter().map(|word| &word.0[..]).collect();
     let named = std::iter::once(command.as_bytes()).chain(words.iter().copied());
@@ -127,6 +131,17 @@ pub fn check(line: &Line) {
                 .map_err(in_words);
             let of_model = model::arguments::repair(command, &words, now_ms.into());
             assert_eq!(of_module, of_model, "{}", about());
+        }
+        Command::Throttle(now_us) => {
+            let now_us = now_us.0.max(0);
+            let of_module: Read<_> = ThrottleCall::parse(&args, now_us)
+                .map(|found| Throttled {
+                    key: found.key.bytes(),
+                    rule: throttle::call(&found.rule),
+                })
+                .map_err(in_words);
+            let of_model = model::arguments::throttled(command, &words, now_us.into());
+            assert_eq!(of_module, of_model, "{now_us} us: {}", about());
         }
     }
 }

@@ -7,6 +7,7 @@
 pub mod arguments;
 mod model;
 mod number;
+pub mod throttle;
 pub mod traffic;
 
 #[allow(dead_code)] // Not all that the module needs is called here.

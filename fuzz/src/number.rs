@@ -39,3 +39,19 @@ impl<'a> Arbitrary<'a> for Moment {
         }))
     }
 }
+
+/// A time in microseconds: mostly one of these years; those around which nanoseconds end in 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MomentUs(pub(crate) i64);
+
+impl<'a> Arbitrary<'a> for MomentUs {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let kind: u8 = u.arbitrary()?;
+        let last_us = (u64::MAX / 1_000) as i64;
+        Ok(Self(match kind % 8 {
+            0..=5 => 1_796_000_000_000_000 + i64::from(u.arbitrary::<u16>()?),
+            6 => u.arbitrary::<Number>()?.0,
+            _ => last_us.saturating_sub(u.arbitrary::<Number>()?.0),
+        }))
+    }
+}

@@ -27,11 +27,11 @@ pub struct Traffic {
 }
 
 /// More steps than these find nothing new.
-const MOST_STEPS: usize = 40;
+pub(crate) const MOST_STEPS: usize = 40;
 
 /// What the key holds at first.
 #[derive(Arbitrary, Debug)]
-enum Start {
+pub(crate) enum Start {
     Missing,
     Counter(Number),
     Windows {
@@ -49,7 +49,7 @@ enum Start {
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-enum End {
+pub(crate) enum End {
     In(Number),
     None,
 }
@@ -80,7 +80,7 @@ enum Clock {
 
 /// What somebody else does to the key before the call.
 #[derive(Arbitrary, Clone, Copy, Debug)]
-enum Meddling {
+pub(crate) enum Meddling {
     Persist,
     Expire(Number),
     Delete,
@@ -97,9 +97,9 @@ enum Verb {
 
 /// What the key holds.
 #[derive(Clone, Debug)]
-struct Key {
-    text: Vec<u8>,
-    end_ms: Option<i64>,
+pub(crate) struct Key {
+    pub(crate) text: Vec<u8>,
+    pub(crate) end_ms: Option<i64>,
 }
 
 /// # Panics
@@ -293,7 +293,7 @@ fn is_possible(rule: &Rule, now_ms: i64) -> bool {
     of_model.is_ok()
 }
 
-fn meddle(key: &mut Option<Key>, meddling: Option<Meddling>, now_ms: i64) {
+pub(crate) fn meddle(key: &mut Option<Key>, meddling: Option<Meddling>, now_ms: i64) {
     match (meddling, key) {
         (Some(Meddling::Persist), Some(key)) => key.end_ms = None,
         (Some(Meddling::Expire(number)), Some(key)) => {
@@ -305,7 +305,7 @@ fn meddle(key: &mut Option<Key>, meddling: Option<Meddling>, now_ms: i64) {
 }
 
 impl Start {
-    fn text(&self, now_ms: i64) -> Option<Vec<u8>> {
+    pub(crate) fn text(&self, now_ms: i64) -> Option<Vec<u8>> {
         Some(match self {
             Self::Missing => return None,
             Self::Counter(number) => number.0.to_string().into(),
@@ -333,7 +333,7 @@ impl Start {
 }
 
 impl End {
-    fn ms(self, now_ms: i64) -> Option<i64> {
+    pub(crate) fn ms(self, now_ms: i64) -> Option<i64> {
         match self {
             Self::In(number) => Some(now_ms.saturating_add(number.0)),
             Self::None => None,
@@ -376,14 +376,14 @@ impl Clock {
     }
 }
 
-fn stored(key: Option<&Key>) -> Option<Stored<'_>> {
+pub(crate) fn stored(key: Option<&Key>) -> Option<Stored<'_>> {
     key.map(|key| Stored {
         text: &key.text,
         end_ms: key.end_ms,
     })
 }
 
-fn described(key: Option<&Key>) -> String {
+pub(crate) fn described(key: Option<&Key>) -> String {
     key.map_or("nothing".into(), |key| {
         format!(
             "{:?} until {:?}",
@@ -416,7 +416,10 @@ fn model_action(action: Action) -> model::Action {
     }
 }
 
-fn in_words_of_the_model(verdict: &Verdict, change: Option<&limiter::Change>) -> model::Answer {
+pub(crate) fn in_words_of_the_model(
+    verdict: &Verdict,
+    change: Option<&limiter::Change>,
+) -> model::Answer {
     model::Answer {
         allowed: verdict.allowed,
         limit: verdict.limit.into(),

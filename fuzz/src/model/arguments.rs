@@ -3,7 +3,7 @@
 //! First all words are told apart, then the numbers are read: a word in the wrong place is an error
 //! before a number is.
 
-use super::{integer, possible, Algorithm, Call, LAST_MS};
+use super::{integer, possible, throttle, Algorithm, Call, LAST_MS};
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -25,6 +25,12 @@ pub(crate) struct ManyLimiters<'a> {
     pub(crate) keys: Vec<&'a [u8]>,
     pub(crate) rules: Vec<Call>,
     pub(crate) in_ms: bool,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Throttled<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) rule: throttle::Call,
 }
 
 #[derive(Debug, PartialEq)]
@@ -113,6 +119,23 @@ pub(crate) fn keys<'a>(command: &str, words: Words<'a>) -> Read<Vec<&'a [u8]>> {
             Ok(keys)
         }
     }
+}
+
+/// `key max_burst count period [quantity]`
+pub(crate) fn throttled<'a>(command: &str, words: Words<'a>, now_us: i128) -> Read<Throttled<'a>> {
+    let (key, max_burst, count, period, quantity) = match *words {
+        [key, max_burst, count, period] => (key, max_burst, count, period, &b"1"[..]),
+        [key, max_burst, count, period, quantity] => (key, max_burst, count, period, quantity),
+        _ => return Err(arity(command)),
+    };
+    let rule = throttle::Call {
+        max_burst: at_least(0, max_burst, "max_burst", command)?,
+        count: at_least(1, count, "count", command)?,
+        period_seconds: at_least(1, period, "period", command)?,
+        quantity: at_least(0, quantity, "quantity", command)?,
+    };
+    throttle::possible(&rule, now_us).map_err(|name| invalid(name, command))?;
+    Ok(Throttled { key, rule })
 }
 
 /// `cursor [MATCH pattern] [COUNT count]`

@@ -8,6 +8,7 @@ pub(crate) mod arguments;
 mod bucket;
 mod fixed;
 mod sliding;
+pub(crate) mod throttle;
 
 /// The last time that there is: Unix time in 63 bits.
 pub(crate) const LAST_MS: i128 = i64::MAX as i128;
