@@ -1,11 +1,11 @@
-.PHONY: help run demo test test-all test-examples soak dist memcheck lint bench bench-chart bench-walks instructions drawings fuzz
+.PHONY: help run demo test test-all test-examples soak dist prove-containers memcheck lint bench bench-chart bench-walks instructions drawings fuzz
 .DEFAULT_GOAL := help
 
 SERVER ?= redis-server
 PORT ?= 6379
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Build, and serve in the foreground on PORT (6379, or the next free one)
 	@PORT='$(PORT)' SERVER='$(SERVER)' scripts/run
@@ -27,6 +27,9 @@ soak: ## Run the long forms on SERVER: what depends on chance 200 times, ten mil
 
 dist: ## Pack the module, stripped, with licence, README and checksums into dist/
 	@scripts/dist
+
+prove-containers: ## Build and try Dockerfile and compose file, with stand-in base images where none can be pulled
+	@scripts/prove-containers
 
 memcheck: ## Run the tests under valgrind's memcheck, on Valkey 9.1.2
 	@scripts/memcheck

@@ -262,7 +262,7 @@ fn make_help_lists_every_target() {
         .unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
     for target in targets.split(' ') {
-        let line = format!("  make {target:<10} ");
+        let line = format!("  make {target:<16} ");
         assert!(help.contains(&line), "{target}: {help}");
     }
     assert!(targets.contains("run demo test"));
