@@ -44,6 +44,11 @@ settings() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+case $MODULE in
+/*) ;;
+*) stop "the server needs the whole path of the file, from / on" ;;
+esac
+
 # All that can be known beforehand, before any connection is closed.
 [ "$(ask "$@" ECHO ok 2>/dev/null)" = ok ] ||
     stop "the server doesn't answer this user's ECHO, by which redis-cli --pipe ends"
@@ -60,7 +65,7 @@ case $before in
 esac
 ask "$@" ACL LIST >"$work/users" || stop "the server doesn't list its users"
 named=$(grep -iE "[ (][+-]$names" "$work/users" | cut -d' ' -f2 | paste -sd' ' -) || true
-[ -z "$named" ] || stop "rules that name commands of the module: of $named. Take them out meanwhile, or grant @ratelimit"
+[ -z "$named" ] || stop "rules that name commands of the module: of $named. Grant @ratelimit (Redis 7.4, Valkey 8), or other categories meanwhile, or upgrade by a replica"
 # Subscribers and links of replication aren't closed.
 ask "$@" CLIENT LIST >"$work/clients" || stop "the server doesn't list its clients"
 held=$(grep -E ' flags=[A-Za-z]*[MPS][A-Za-z]* ' "$work/clients" | grep -iE " cmd=$names" | cut -d' ' -f1 | paste -sd' ' -) || true
@@ -104,3 +109,4 @@ $before" ;;
 esac
 [ "$(settings "$@")" = "$before" ] || stop "the settings aren't what they were:
 $before"
+echo "$now is loaded, with the settings as they were"

@@ -201,10 +201,11 @@ function limitRequest(
     int $window,
     ?string $key = null,
     int $cost = 1,
+    string|array $algorithm = [],
     bool $xRateLimit = false,
 ): bool {
     $key ??= $_SERVER['REMOTE_ADDR'];
-    $verdict = $limiter->hit("$policy:$key", $limit, $window, $cost);
+    $verdict = $limiter->hit("$policy:$key", $limit, $window, $cost, $algorithm);
     if (!$verdict->failed) {
         sendHeaders([$policy => [$verdict, $window]]);
         if ($xRateLimit) {

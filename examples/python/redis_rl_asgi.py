@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from redis_rl import AsyncLimiter, rate_limit_headers, refusal
+from redis_rl import Algorithm, AsyncLimiter, rate_limit_headers, refusal
 
 
 def peer_address(request: Request) -> str:
@@ -31,6 +31,7 @@ class RateLimitMiddleware:
         window: int,
         key: Callable[[Request], str] = peer_address,
         cost: Callable[[Request], int] = lambda request: 1,
+        algorithm: Algorithm | None = None,
         x_ratelimit: bool = False,
     ) -> None:
         self.app = app
@@ -40,6 +41,7 @@ class RateLimitMiddleware:
         self.window = window
         self.key = key
         self.cost = cost
+        self.algorithm = algorithm
         self.x_ratelimit = x_ratelimit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +50,11 @@ class RateLimitMiddleware:
             return
         request = Request(scope)
         verdict = await self.limiter.hit(
-            f"{self.policy}:{self.key(request)}", self.limit, self.window, self.cost(request)
+            f"{self.policy}:{self.key(request)}",
+            self.limit,
+            self.window,
+            self.cost(request),
+            self.algorithm,
         )
         headers = rate_limit_headers(
             (self.policy, self.window, verdict), x_ratelimit=self.x_ratelimit

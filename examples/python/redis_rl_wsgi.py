@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from redis_rl import Limiter, rate_limit_headers, refusal
+from redis_rl import Algorithm, Limiter, rate_limit_headers, refusal
 
 
 def peer_address(environ: WSGIEnvironment) -> str:
@@ -45,6 +45,7 @@ class RateLimitMiddleware:
         window: int,
         key: Callable[[WSGIEnvironment], str] = peer_address,
         cost: Callable[[WSGIEnvironment], int] = lambda environ: 1,
+        algorithm: Algorithm | None = None,
         x_ratelimit: bool = False,
     ) -> None:
         self.app = app
@@ -54,11 +55,16 @@ class RateLimitMiddleware:
         self.window = window
         self.key = key
         self.cost = cost
+        self.algorithm = algorithm
         self.x_ratelimit = x_ratelimit
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         verdict = self.limiter.hit(
-            f"{self.policy}:{self.key(environ)}", self.limit, self.window, self.cost(environ)
+            f"{self.policy}:{self.key(environ)}",
+            self.limit,
+            self.window,
+            self.cost(environ),
+            self.algorithm,
         )
         headers = rate_limit_headers(
             (self.policy, self.window, verdict), x_ratelimit=self.x_ratelimit

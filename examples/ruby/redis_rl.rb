@@ -179,7 +179,7 @@ module RedisRl
   # request.ip as well, which believes X-Forwarded-For from any peer with a private address.
   class Middleware
     def initialize(app, limiter:, policy:, limit:, window:,
-                   key: ->(env) { env["REMOTE_ADDR"] }, cost: ->(_env) { 1 }, x_ratelimit: false)
+                   key: ->(env) { env["REMOTE_ADDR"] }, cost: ->(_env) { 1 }, algorithm: nil, x_ratelimit: false)
       @app = app
       @limiter = limiter
       @policy = policy
@@ -187,11 +187,12 @@ module RedisRl
       @window = window
       @key = key
       @cost = cost
+      @algorithm = algorithm
       @x_ratelimit = x_ratelimit
     end
 
     def call(env)
-      verdict = @limiter.hit("#{@policy}:#{@key.call(env)}", @limit, @window, @cost.call(env))
+      verdict = @limiter.hit("#{@policy}:#{@key.call(env)}", @limit, @window, @cost.call(env), @algorithm)
       ours = verdict.failed? ? {} : headers(verdict)
       return RedisRl.refusal(verdict, ours) unless verdict.allowed?
 
