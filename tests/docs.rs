@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use redis::Value;
 
-use crate::common::{text, verdict, Conn, Server};
+use crate::common::{beside_module, text, verdict, Conn, Server};
 
 #[allow(dead_code)]
 #[path = "../benches/chart.rs"]
@@ -47,9 +47,15 @@ fn without_remark(line: &str) -> &str {
     line.split(" # ").next().unwrap().trim_end()
 }
 
-/// A server that has also the command that has to be asked for.
+/// A server that has also the command that has to be asked for, and something in the place of INCREX.
 fn with_all_commands() -> Server {
-    Server::start_with(&["cl-throttle", "yes"])
+    let meddler = beside_module("examples/libmeddler.so");
+    Server::start_with(&[
+        "cl-throttle",
+        "yes",
+        "--loadmodule",
+        meddler.to_str().unwrap(),
+    ])
 }
 
 #[test]
@@ -59,8 +65,10 @@ fn every_session_in_the_docs_is_what_redis_cli_shows() {
     let has_increx = server.connect().has("increx");
     for page in pages() {
         for block in blocks(&page) {
-            let block = match block.starts_with(PROMPT_8_8) && has_increx {
-                true => block.replace(PROMPT_8_8, PROMPT),
+            // What INCREX is documented to do, where the server doesn't have it.
+            let block = match block.starts_with(PROMPT_8_8) {
+                true if has_increx => block.replace(PROMPT_8_8, PROMPT),
+                true => block.replace(PROMPT_8_8, &format!("{PROMPT}MEDDLER.")),
                 false => block,
             };
             if !block.starts_with(PROMPT) {
@@ -82,6 +90,46 @@ fn every_session_in_the_docs_is_what_redis_cli_shows() {
         }
     }
     assert!(sessions >= 6, "{sessions} sessions");
+}
+
+/// By its documentation, and so as far as a counter that has lost its expiry.
+#[test]
+fn increx_and_the_line_that_takes_its_place_give_the_same_verdicts_until_an_expiry_is_lost() {
+    let server = with_all_commands();
+    let mut c = server.connect();
+    let name = if c.has("increx") {
+        "INCREX"
+    } else {
+        "MEDDLER.INCREX"
+    };
+    let mut both = |cost: i64| -> (bool, bool) {
+        let increx = format!("{name} old BYINT {cost} UBOUND 10 EX 600 ENX");
+        let Value::Array(reply) = c.run(&increx) else {
+            panic!("no reply");
+        };
+        let hit = c.hit(&format!("new 10 600 COST {cost}"));
+        assert_eq!(
+            reply[0],
+            Value::Int(10 - hit[2]),
+            "the value, and what remains"
+        );
+        (reply[1] == Value::Int(cost), hit[0] == 1)
+    };
+    let mut allowed = 0;
+    for cost in [1, 3, 2, 5, 4, 1, 2, 1, 1] {
+        let (by_increx, by_hit) = both(cost);
+        assert_eq!(by_increx, by_hit, "{cost}");
+        allowed += i64::from(by_hit) * cost;
+    }
+    assert_eq!(allowed, 10);
+    let mut c = server.connect();
+    assert!(c.pttl("old") > 0 && c.pttl("new") > 0);
+    c.run("PERSIST old");
+    c.run("PERSIST new");
+    assert_eq!(both(1), (false, false));
+    let mut c = server.connect();
+    assert_eq!(c.pttl("old"), -1);
+    assert!(c.pttl("new") > 0);
 }
 
 /// The scripts of the page, each with the line that takes its place.
