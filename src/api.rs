@@ -188,10 +188,8 @@ fn free_string(string: *mut raw::RedisModuleString) {
 /// The server's clock: milliseconds of Unix time, by the time at which this call or, inside MULTI
 /// and scripts, the outermost one began, where the server tells (7.2 and later).
 pub(crate) fn now_ms() -> i64 {
-    // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
-    match unsafe { raw::RedisModule_CachedMicroseconds } {
-        // SAFETY: the function takes nothing and reads a variable of the server.
-        Some(cached_microseconds) => (unsafe { cached_microseconds() }) / 1_000,
+    match cached_us() {
+        Some(now_us) => now_us / 1_000,
         // SAFETY: the function takes nothing and reads the clock.
         None => unsafe { call!(RedisModule_Milliseconds()) },
     }
@@ -199,17 +197,23 @@ pub(crate) fn now_ms() -> i64 {
 
 /// The same in microseconds.
 pub(crate) fn now_us() -> i64 {
-    // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
-    match unsafe { raw::RedisModule_CachedMicroseconds } {
-        // SAFETY: the function takes nothing and reads a variable of the server.
-        Some(cached_microseconds) => unsafe { cached_microseconds() },
-        // The clock that the server reads as well.
-        None => SystemTime::now()
+    // Else the clock that the server reads as well.
+    cached_us().unwrap_or_else(|| {
+        SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()
             .and_then(|since| since.as_micros().try_into().ok())
-            .unwrap_or(0),
-    }
+            .unwrap_or(0)
+    })
+}
+
+/// The time that the server keeps for the call; `None` where it doesn't tell.
+#[inline]
+fn cached_us() -> Option<i64> {
+    // SAFETY: reads a pointer that the server wrote before it ran anything of the module.
+    let cached_microseconds = unsafe { raw::RedisModule_CachedMicroseconds }?;
+    // SAFETY: the function takes nothing and reads a variable of the server.
+    Some(unsafe { cached_microseconds() })
 }
 
 /// An open key, closed when it goes out of scope.

@@ -64,10 +64,11 @@ struct Setting {
 enum Kind {
     /// One of these words, the first by default.
     Words(&'static NumberSetting, &'static [&'static CStr]),
-    /// No by default.
-    YesNo(&'static NumberSetting),
-    /// The same, and stays what it is when the module is loaded.
-    FixedYesNo(&'static NumberSetting),
+    /// No by default. If it is fixed, it stays what it is when the module is loaded.
+    YesNo {
+        setting: &'static NumberSetting,
+        is_fixed: bool,
+    },
     Integer {
         setting: &'static NumberSetting,
         default: i64,
@@ -80,7 +81,10 @@ enum Kind {
 const SETTINGS: &[Setting] = &[
     Setting {
         name: c"cl-throttle",
-        kind: Kind::FixedYesNo(&CL_THROTTLE),
+        kind: Kind::YesNo {
+            setting: &CL_THROTTLE,
+            is_fixed: true,
+        },
     },
     Setting {
         name: c"oom-policy",
@@ -88,7 +92,10 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: c"notify-refused",
-        kind: Kind::YesNo(&NOTIFY_REFUSED),
+        kind: Kind::YesNo {
+            setting: &NOTIFY_REFUSED,
+            is_fixed: false,
+        },
     },
     Setting {
         name: c"sweep-pattern",
@@ -179,7 +186,6 @@ impl Setting {
                 name.to_string_lossy()
             )
         };
-        let is_fixed = matches!(self.kind, Kind::FixedYesNo(_));
         let registered = match &self.kind {
             Kind::Words(setting, words) => {
                 let default = value.map_or(Ok(0), |value| {
@@ -187,12 +193,12 @@ impl Setting {
                 })?;
                 api::add_word_setting(ctx, name, setting, default, words)
             }
-            Kind::YesNo(setting) | Kind::FixedYesNo(setting) => {
+            Kind::YesNo { setting, is_fixed } => {
                 const WORDS: &[&CStr] = &[c"no", c"yes"];
                 let default = value.map_or(Ok(0), |value| {
                     place(WORDS, value).ok_or_else(|| impossible(list(WORDS)))
                 })?;
-                api::add_yes_no_setting(ctx, name, setting, default, is_fixed)
+                api::add_yes_no_setting(ctx, name, setting, default, *is_fixed)
             }
             Kind::Integer {
                 setting,

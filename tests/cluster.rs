@@ -20,7 +20,7 @@ fn two_nodes() -> (Server, Server) {
     let (first, second) = (node(), node());
     let (mut a, mut b) = (first.connect(), second.connect());
     a.run("CLUSTER ADDSLOTSRANGE 0 16383");
-    let bus = second_bus(&mut b);
+    let bus = b.setting("cluster-port");
     a.run(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", second.port()));
     for c in [&mut a, &mut b] {
         wait_until("the cluster is whole", || {
@@ -29,16 +29,6 @@ fn two_nodes() -> (Server, Server) {
         });
     }
     (first, second)
-}
-
-fn second_bus(c: &mut Conn) -> String {
-    let Value::Array(config) = c.run("CONFIG GET cluster-port") else {
-        panic!("no cluster-port");
-    };
-    match &config[1] {
-        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).unwrap(),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn id(c: &mut Conn) -> String {
@@ -152,7 +142,7 @@ impl Cluster {
         }
         for (n, node) in nodes.iter().enumerate().skip(1) {
             connections[n].run("CONFIG SET cluster-node-timeout 1500");
-            let bus = second_bus(&mut connections[n]);
+            let bus = connections[n].setting("cluster-port");
             let meet = format!("CLUSTER MEET 127.0.0.1 {} {bus}", node.port());
             connections[0].run(&meet);
         }

@@ -11,7 +11,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::common::{module, text, verdict, wait_until, Conn, RaiseAtEnd, Server};
+use crate::common::{module, verdict, wait_until, Conn, RaiseAtEnd, Server};
 
 /// As the first version wrote them. They are in files and on replicas, so they are read for ever.
 #[test]
@@ -137,8 +137,8 @@ fn another_file_takes_the_place_of_the_module_under_traffic() {
         );
         assert!(c.pttl("k") > 0);
         assert!(cut_off.into_inner() > 0, "nobody was there");
-        assert_eq!(setting(&mut c, "rl.oom-policy"), "refuse");
-        assert_eq!(setting(&mut c, "rl.sweep-pattern"), "us'er:*");
+        assert_eq!(c.setting("rl.oom-policy"), "refuse");
+        assert_eq!(c.setting("rl.sweep-pattern"), "us'er:*");
     }
 }
 
@@ -259,8 +259,8 @@ fn settings_of_any_bytes_stay_and_can_be_written_to_the_file() {
         assert_eq!(server.connect().run("CONFIG REWRITE"), Value::Okay);
         server.kill_and_restart();
         let mut c = server.connect();
-        assert_eq!(setting(&mut c, "rl.sweep-pattern"), pattern);
-        assert_eq!(setting(&mut c, "rl.oom-policy"), "refuse");
+        assert_eq!(c.setting("rl.sweep-pattern"), pattern);
+        assert_eq!(c.setting("rl.oom-policy"), "refuse");
         assert!(c.has("cl.throttle"));
     }
     // What has a line's end in it can't be told from two settings.
@@ -286,7 +286,7 @@ fn a_file_that_does_not_load_leaves_what_ran_before_or_is_reported() {
     assert!(said.contains("goes on with"), "{said}");
     let mut c = server.connect();
     assert_eq!(c.hit("k 5 60")[0], 1);
-    assert_eq!(setting(&mut c, "rl.oom-policy"), "refuse");
+    assert_eq!(c.setting("rl.oom-policy"), "refuse");
 
     // In the place of the very file that ran there is nothing to go back to.
     let file = directory.path().join("librl.so");
@@ -301,13 +301,6 @@ fn a_file_that_does_not_load_leaves_what_ran_before_or_is_reported() {
     assert!(said.contains("rl.oom-policy=refuse"), "{said}");
     bare.assert_alive();
     server.assert_alive();
-}
-
-fn setting(c: &mut Conn, name: &str) -> String {
-    match c.run(&format!("CONFIG GET {name}")) {
-        Value::Array(words) => text(&words[1]),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn text_of(output: &Output) -> String {

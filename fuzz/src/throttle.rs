@@ -2,13 +2,11 @@
 
 use arbitrary::Arbitrary;
 
-use crate::limiter::{Change, Throttle, Unfit, Verdict};
+use crate::limiter::{Change, Throttle, Verdict};
 use crate::model;
 use crate::model::throttle::{Call, FIRST_NS, LAST_NS, NS_OF_S};
 use crate::number::{MomentUs, Number};
-use crate::traffic::{
-    self, described, in_words_of_the_model, meddle, stored, Key, Meddling, MOST_STEPS,
-};
+use crate::traffic::{self, agreed, described, left_by, meddle, stored, Key, Meddling, MOST_STEPS};
 
 #[derive(Arbitrary, Debug)]
 pub struct Calls {
@@ -140,28 +138,10 @@ fn answer(key: Option<&Key>, rule: &Throttle, now_us: i64) -> Option<(Verdict, O
     let of_module = rule.decide(stored(key), now_us);
     let about = || format!("{rule:?} at {now_us} us to {}", described(key));
 
-    let (verdict, change) = match of_module {
-        Ok(decided) => decided,
-        Err(unfit) => {
-            let unfit = match unfit {
-                Unfit::NotALimiter => model::Unfit::NotALimiter,
-                Unfit::Other(name) => model::Unfit::Holds(name),
-            };
-            assert_eq!(Err(unfit), of_model, "{}", about());
-            return None;
-        }
-    };
-    let of_module = in_words_of_the_model(&verdict, change.as_ref());
-    assert_eq!(Ok(of_module), of_model, "module, model: {}", about());
-
-    let after = match &change {
-        None => key.cloned(),
-        Some(Change::Delete) => panic!("nothing is given back: {}", about()),
-        Some(Change::Store { text, end_ms, .. }) => Some(Key {
-            text: text.to_vec(),
-            end_ms: Some(*end_ms),
-        }),
-    };
+    let (verdict, change) = agreed(of_module, of_model, about)?;
+    let is_deleted = matches!(change, Some(Change::Delete));
+    assert!(!is_deleted, "nothing is given back: {}", about());
+    let after = left_by(key, change.as_ref());
     if now_ns(now_us) < FIRST_NS {
         // What is stored then is a counter to the next call.
         return Some((verdict, after));

@@ -176,28 +176,8 @@ fn answer(
     let of_module = decide(stored(key), rule, action, now_ms);
     let about = || format!("{action:?} by {rule:?} at {now_ms} to {}", described(key));
 
-    let (verdict, change) = match of_module {
-        Ok(decided) => decided,
-        Err(unfit) => {
-            let unfit = match unfit {
-                Unfit::NotALimiter => model::Unfit::NotALimiter,
-                Unfit::Other(name) => model::Unfit::Holds(name),
-            };
-            assert_eq!(Err(unfit), of_model, "{}", about());
-            return None;
-        }
-    };
-    let of_module = in_words_of_the_model(&verdict, change.as_ref());
-    assert_eq!(Ok(of_module), of_model, "module, model: {}", about());
-
-    let after = match &change {
-        None => key.cloned(),
-        Some(limiter::Change::Delete) => None,
-        Some(limiter::Change::Store { text, end_ms, .. }) => Some(Key {
-            text: text.to_vec(),
-            end_ms: Some(*end_ms),
-        }),
-    };
+    let (verdict, change) = agreed(of_module, of_model, about)?;
+    let after = left_by(key, change.as_ref());
     let is_repair = matches!(&change, Some(limiter::Change::Store { repaired: true, .. }));
     let again = |key: Option<&Key>, action, at_ms| {
         decide(stored(key), rule, action, at_ms).expect("still a limiter")
@@ -416,10 +396,34 @@ fn model_action(action: Action) -> model::Action {
     }
 }
 
-pub(crate) fn in_words_of_the_model(
-    verdict: &Verdict,
-    change: Option<&limiter::Change>,
-) -> model::Answer {
+/// What the module decided, if the model says the same; `None` if both say that the text is no state.
+pub(crate) fn agreed(
+    of_module: Result<(Verdict, Option<limiter::Change>), Unfit>,
+    of_model: Result<model::Answer, model::Unfit>,
+    about: impl Fn() -> String,
+) -> Option<(Verdict, Option<limiter::Change>)> {
+    let in_words = match &of_module {
+        Ok((verdict, change)) => Ok(in_words_of_the_model(verdict, change.as_ref())),
+        Err(Unfit::NotALimiter) => Err(model::Unfit::NotALimiter),
+        Err(Unfit::Other(name)) => Err(model::Unfit::Holds(name)),
+    };
+    assert_eq!(in_words, of_model, "module, model: {}", about());
+    of_module.ok()
+}
+
+/// What the key holds when the change is made.
+pub(crate) fn left_by(key: Option<&Key>, change: Option<&limiter::Change>) -> Option<Key> {
+    match change {
+        None => key.cloned(),
+        Some(limiter::Change::Delete) => None,
+        Some(limiter::Change::Store { text, end_ms, .. }) => Some(Key {
+            text: text.to_vec(),
+            end_ms: Some(*end_ms),
+        }),
+    }
+}
+
+fn in_words_of_the_model(verdict: &Verdict, change: Option<&limiter::Change>) -> model::Answer {
     model::Answer {
         allowed: verdict.allowed,
         limit: verdict.limit.into(),

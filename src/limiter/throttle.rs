@@ -68,21 +68,22 @@ impl Throttle {
         period_ns.checked_div(unsigned(self.count)).unwrap_or(0)
     }
 
-    fn tolerance_ns(&self) -> u128 {
-        self.interval_ns().saturating_mul(unsigned(self.holds()))
+    fn tolerance_ns(&self, interval_ns: u128) -> u128 {
+        interval_ns.saturating_mul(unsigned(self.holds()))
     }
 
     /// Whether every TAT that a limiter of this rule can have is a time that can be stored: nanoseconds of
     /// Unix time in 64 bits, until July 2554. The error is the name of the argument that is too large.
     pub(crate) fn fits(&self, now_us: i64) -> Result<(), &'static str> {
         let left_ns = u128::from(u64::MAX).saturating_sub(ns(now_us));
-        if self.interval_ns() == 0 {
+        let interval_ns = self.interval_ns();
+        if interval_ns == 0 {
             return Err("count");
         }
-        if self.interval_ns() > left_ns {
+        if interval_ns > left_ns {
             return Err("period");
         }
-        if self.tolerance_ns() > left_ns || self.max_burst == i64::MAX {
+        if self.tolerance_ns(interval_ns) > left_ns || self.max_burst == i64::MAX {
             return Err("max_burst");
         }
         Ok(())
@@ -105,9 +106,10 @@ impl Throttle {
         let tat_ns = held
             .as_ref()
             .map_or(now_ns, |held| now_ns.max(held.state.ns.into()));
-        let wanted_ns = self.interval_ns().saturating_mul(unsigned(self.quantity));
+        let interval_ns = self.interval_ns();
+        let wanted_ns = interval_ns.saturating_mul(unsigned(self.quantity));
         let new_tat_ns = tat_ns.saturating_add(wanted_ns);
-        let latest_ns = now_ns.saturating_add(self.tolerance_ns());
+        let latest_ns = now_ns.saturating_add(self.tolerance_ns(interval_ns));
         let allowed = new_tat_ns <= latest_ns;
 
         // With the key's end all is forgotten. (redis-cell sets it up to a millisecond before the TAT.) A
@@ -117,7 +119,7 @@ impl Throttle {
         let wait_ms = |ns: u128| ms_up(ns).min(forgotten_ms.saturating_sub(now_ms));
         let after_ns = if allowed { new_tat_ns } else { tat_ns };
         let left_ns = latest_ns.saturating_sub(after_ns);
-        let left = left_ns.checked_div(self.interval_ns()).unwrap_or(0);
+        let left = left_ns.checked_div(interval_ns).unwrap_or(0);
         let verdict = Verdict {
             allowed,
             remaining: left.try_into().unwrap_or(self.holds()),

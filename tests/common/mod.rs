@@ -371,6 +371,14 @@ impl Conn {
         self.integer(&format!("PTTL {key}"))
     }
 
+    /// A setting of the server's.
+    pub fn setting(&mut self, name: &str) -> String {
+        match self.run(&format!("CONFIG GET {name}")) {
+            Value::Array(words) => text(&words[1]),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn info(&mut self, section: &str) -> String {
         self.string(&format!("INFO {section}")).unwrap()
     }
