@@ -31,6 +31,9 @@ running() {
     awk '$0 == "name" { getline; name = $0 } $0 == "path" { getline; if (name == "rl") print }' "$work/list"
 }
 
+# Its version, as in the last list that was asked for.
+version() { awk '$0 == "name" { getline; name = $0 } $0 == "ver" { getline; if (name == "rl") print }' "$work/list"; }
+
 # NAME=VALUE for each setting. Fails if the reply is another one than the names and values of settings.
 settings() {
     ask "$@" CONFIG GET 'rl.*' >"$work/reply" || return
@@ -54,6 +57,7 @@ esac
     stop "the server doesn't answer this user's ECHO, by which redis-cli --pipe ends"
 old=$(running "$@") || stop "the server doesn't tell its modules"
 [ -n "$old" ] || stop "the server has no module rl: MODULE LOAD is enough"
+old_version=$(version)
 before=$(settings "$@") || stop "the server's settings (CONFIG GET rl.*) can't be read"
 case $(ask "$@" MODULE UNLOAD no-such-module 2>&1 || true) in
 *"no such module"*) ;;
@@ -109,4 +113,4 @@ $before" ;;
 esac
 [ "$(settings "$@")" = "$before" ] || stop "the settings aren't what they were:
 $before"
-echo "$now is loaded, with the settings as they were"
+echo "$now is loaded, version $(version) in the place of $old_version (100 is 0.1.0), with the settings as they were"

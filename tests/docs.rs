@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use redis::Value;
 
-use crate::common::{beside_module, text, verdict, Conn, Server};
+use crate::common::{built, text, verdict, Conn, Server};
 
 #[allow(dead_code)]
 #[path = "../benches/chart.rs"]
@@ -49,7 +49,7 @@ fn without_remark(line: &str) -> &str {
 
 /// A server that has also the command that has to be asked for, and something in the place of INCREX.
 fn with_all_commands() -> Server {
-    let meddler = beside_module("examples/libmeddler.so");
+    let meddler = built("examples/libmeddler.so");
     Server::start_with(&[
         "cl-throttle",
         "yes",

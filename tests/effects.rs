@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{PushKind, Value};
 
-use crate::common::{beside_module, events, verdict, wait_until, Conn, Server};
+use crate::common::{built, events, verdict, wait_until, Conn, Server};
 
 #[test]
 fn a_hit_and_a_repair_break_a_watch_and_a_refusal_does_not() {
@@ -265,7 +265,7 @@ fn time_stands_still_inside_a_transaction_and_a_script_where_the_server_has_such
 /// Other modules run inside the events of a key, and may do to other keys what they like.
 #[test]
 fn another_module_that_writes_in_its_event_handlers_does_no_harm() {
-    let meddler = beside_module("examples/libmeddler.so");
+    let meddler = built("examples/libmeddler.so");
     let mut server = Server::start_with(&[
         "--loadmodule",
         meddler.to_str().unwrap(),

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::common::{Conn, Server};
+use crate::common::{module_version, Conn, Server};
 
 /// All that a reply says, in a line: arrays in brackets.
 fn shown(value: &Value) -> String {
@@ -195,13 +195,6 @@ fn module_list_tells_the_version_of_the_crate() {
     let server = Server::start();
     let mut c = server.connect();
     let modules = shown(&c.run("MODULE LIST"));
-    let parts: Vec<u32> = env!("CARGO_PKG_VERSION")
-        .split('.')
-        .map(|part| part.parse().unwrap())
-        .collect();
-    let version = parts[0] * 10_000 + parts[1] * 100 + parts[2];
-    assert!(
-        modules.contains(&format!("name rl ver {version} ")),
-        "{modules}"
-    );
+    let entry = format!("name rl ver {} ", module_version());
+    assert!(modules.contains(&entry), "{modules}");
 }

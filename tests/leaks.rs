@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::Value;
 
 use crate::common::stream::Stream;
-use crate::common::{beside_module, text, wait_until, Conn, Server};
+use crate::common::{built, text, wait_until, Conn, Server};
 
 /// One step: the cursor to go on with, and what was found.
 fn audit(c: &mut Conn, call: &str) -> (String, BTreeMap<String, String>) {
@@ -477,7 +477,7 @@ fn a_caller_sees_and_repairs_what_its_keys_are() {
 /// The server has no user for such a call, and crashes if it is asked for the user's name.
 #[test]
 fn a_call_by_another_module_is_held_to_no_user() {
-    let meddler = beside_module("examples/libmeddler.so");
+    let meddler = built("examples/libmeddler.so");
     let mut server = Server::start_with(&["--loadmodule", meddler.to_str().unwrap()]);
     let mut c = server.connect();
     let ann = "ACL SETUSER ann on nopass -@all +eval +meddler.call +rl.audit ~a*";

@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use crate::common::{beside_module, Server};
+use crate::common::{built, Server};
 
 fn panicking_module() -> PathBuf {
-    beside_module("librl-panics.so")
+    built("librl-panics.so")
 }
 
 #[test]

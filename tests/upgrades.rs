@@ -11,7 +11,7 @@ use std::thread;
 
 use redis::Value;
 
-use crate::common::{module, verdict, wait_until, Conn, RaiseAtEnd, Server};
+use crate::common::{module, module_version, verdict, wait_until, Conn, RaiseAtEnd, Server};
 
 /// As the first version wrote them. They are in files and on replicas, so they are read for ever.
 #[test]
@@ -123,6 +123,10 @@ fn another_file_takes_the_place_of_the_module_under_traffic() {
                 let output = swap(&file, &server);
                 let said = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "round {round}: {said}");
+                let said = String::from_utf8_lossy(&output.stdout);
+                let version = module_version();
+                let versions = format!("version {version} in the place of {version} ");
+                assert!(said.contains(&versions), "round {round}: {said}");
                 assert!(runs(&server, &file), "round {round}");
             }
             drop(working);

@@ -44,21 +44,31 @@ pub fn server_program() -> String {
     std::env::var("SERVER").unwrap_or_else(|_| "redis-server".into())
 }
 
-/// The module under test: `RL_MODULE`, or what `cargo build --release` made.
+/// The module under test: `RL_MODULE`, or what `scripts/build` made.
 pub fn module() -> PathBuf {
-    let module = std::env::var_os("RL_MODULE").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/librl.so"),
-        PathBuf::from,
-    );
-    assert!(module.exists(), "{module:?} is missing: use `make test`");
-    module
+    std::env::var_os("RL_MODULE").map_or_else(|| built("librl.so"), PathBuf::from)
 }
 
-/// Another file that `make test` builds beside the module.
-pub fn beside_module(name: &str) -> PathBuf {
-    let path = module().with_file_name(name);
+/// A file that `scripts/build` made.
+pub fn built(name: &str) -> PathBuf {
+    // This program is target/debug/deps/NAME.
+    let program = std::env::current_exe().unwrap();
+    let path = program
+        .ancestors()
+        .nth(3)
+        .unwrap()
+        .join("release")
+        .join(name);
     assert!(path.exists(), "{path:?} is missing: use `make test`");
     path
+}
+
+/// The version as MODULE LIST has it: 10203 for 1.2.3.
+pub fn module_version() -> u32 {
+    let parts = env!("CARGO_PKG_VERSION").split('.');
+    parts.fold(0, |version, part| {
+        version * 100 + part.parse::<u32>().unwrap()
+    })
 }
 
 pub struct Server {
