@@ -400,6 +400,19 @@ impl Conn {
         line.map(ToString::to_string)
     }
 
+    /// The version of the server: for Valkey its own, and not that of the Redis it is compatible with.
+    pub fn version(&mut self) -> [u32; 3] {
+        let version = self
+            .info_field("server", "valkey_version")
+            .or_else(|| self.info_field("server", "redis_version"))
+            .expect("a version");
+        let parts: Vec<u32> = version
+            .split('.')
+            .map(|part| part.parse().unwrap())
+            .collect();
+        parts.try_into().unwrap()
+    }
+
     /// A figure of INFO rl, by its name without the prefix.
     pub fn figure(&mut self, name: &str) -> u64 {
         let figure = self.info_field("rl", &format!("rl_{name}"));
