@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use redis::Value;
 
-use crate::common::{built, text, verdict, Conn, Server};
+use crate::common::{built, text, verdict, Conn, Server, WITH_CATEGORIES, WITH_OWN_CATEGORY};
 
 #[allow(dead_code)]
 #[path = "../benches/chart.rs"]
@@ -297,7 +297,10 @@ fn every_command_has_a_page_whose_header_is_what_command_docs_tells() {
         flags.retain(|flag| flag != "module");
         let flags = format!("| Command flags | `{}` |", flags.join("` `"));
         assert!(page_text.lines().any(|l| l == flags), "{command}: {flags}");
-        let categories: Vec<String> = list(&info[6]).iter().map(text).collect();
+        let mut categories: Vec<String> = list(&info[6]).iter().map(text).collect();
+        if (WITH_CATEGORIES..WITH_OWN_CATEGORY).contains(&c.version()) {
+            categories.push("@ratelimit".into());
+        }
         if !categories.is_empty() {
             let line = format!("| ACL categories | `{}` |", categories.join("` `"));
             assert!(page_text.lines().any(|l| l == line), "{command}: {line}");

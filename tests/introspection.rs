@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::common::{module_version, Conn, Server};
+use crate::common::{module_version, Conn, Server, WITH_CATEGORIES, WITH_OWN_CATEGORY};
 
 /// All that a reply says, in a line: arrays in brackets.
 fn shown(value: &Value) -> String {
@@ -21,8 +21,16 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn has_categories(c: &mut Conn) -> bool {
-    matches!(c.run("ACL CAT ratelimit"), Value::Array(_))
+/// A command's categories as the server shows them: of these the ones that it lets a module's command have.
+fn shown_categories(c: &mut Conn, of_the_server: &str) -> String {
+    let version = c.version();
+    if version < WITH_CATEGORIES {
+        "[]".into()
+    } else if version < WITH_OWN_CATEGORY {
+        format!("[{of_the_server}]")
+    } else {
+        format!("[{of_the_server} @ratelimit]")
+    }
 }
 
 #[test]
@@ -86,11 +94,7 @@ fn command_info_tells_arity_flags_and_where_the_keys_are() {
         let Value::Array(info) = &infos[0] else {
             panic!("no info");
         };
-        let categories = if has_categories(&mut c) {
-            format!("[{categories} @ratelimit]")
-        } else {
-            "[]".into()
-        };
+        let categories = shown_categories(&mut c, categories);
         let shown: Vec<String> = info.iter().map(shown).collect();
         assert_eq!(
             shown[..9],
@@ -123,11 +127,7 @@ fn command_info_tells_of_the_walks_that_they_name_no_key() {
             "@keyspace @write @slow @dangerous",
         ),
     ] {
-        let categories = if has_categories(&mut c) {
-            format!("[{categories} @ratelimit]")
-        } else {
-            "[]".into()
-        };
+        let categories = shown_categories(&mut c, categories);
         assert_eq!(
             shown(&c.run(&format!("COMMAND INFO {name}"))),
             format!(

@@ -15,6 +15,12 @@ use tempfile::TempDir;
 /// How long any condition may take to come true, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The version since which a module can put its commands into the server's ACL categories.
+pub const WITH_CATEGORIES: [u32; 3] = [7, 2, 0];
+
+/// That since which it can have one of its own: Redis 7.4, and Valkey 8.
+pub const WITH_OWN_CATEGORY: [u32; 3] = [7, 4, 0];
+
 /// Waits until `condition` holds.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
