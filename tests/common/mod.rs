@@ -419,6 +419,13 @@ impl Conn {
         parts.try_into().unwrap()
     }
 
+    /// Whether CONFIG REWRITE writes such a setting so that it is read as it was. Valkey 8.1.0 and 8.1.1 escape no quote
+    /// and no backslash, also in their own settings.
+    pub fn rewrites_as_it_was(&mut self, setting: &[u8]) -> bool {
+        let escapes = !([8, 1, 0]..[8, 1, 2]).contains(&self.version());
+        escapes || !setting.iter().any(|byte| b"\"\\".contains(byte))
+    }
+
     /// A figure of INFO rl, by its name without the prefix.
     pub fn figure(&mut self, name: &str) -> u64 {
         let figure = self.info_field("rl", &format!("rl_{name}"));
