@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(
         )
     };
     if status != Status::Ok as c_int {
-        return status;
+        return lifecycle::refuse_another() as c_int;
     }
     // SAFETY: as the caller says.
     let arguments = unsafe { arguments(argv, argc) };

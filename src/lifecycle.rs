@@ -34,6 +34,15 @@ pub(crate) fn load(ctx: &Context, arguments: &[Argument]) -> Status {
     status
 }
 
+/// The one thing that the server refuses by itself is a name that is taken, and it doesn't say why.
+pub(crate) fn refuse_another() -> Status {
+    status(Some(Err(
+        "not loaded: there is a module named rl already. Is its \
+                     loadmodule line there twice?"
+            .into(),
+    )))
+}
+
 pub(crate) fn unload(ctx: &Context) -> Status {
     let status = status(guard(|| try_unload(ctx)));
     if status == Status::Ok {

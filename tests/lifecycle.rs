@@ -230,6 +230,8 @@ fn loading_twice_is_refused_and_the_server_lives() {
         assert_eq!(c.hit("k 100 600")[0], 1);
     }
     server.assert_alive();
+    let log = server.log();
+    assert!(log.contains("there is a module named rl already"), "{log}");
 }
 
 #[test]
