@@ -457,37 +457,75 @@ fn there_is_no_default_for_failures(example: Example) {
     }
 }
 
+/// What the lines of the page leave to the reader, and a request to what they make of it.
+const STARLETTE: (&str, &str) = (
+    "from starlette.applications import Starlette\napp = Starlette()\n",
+    r#"
+import asyncio
+async def get():
+    sent = []
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+    async def send(message):
+        sent.append(message)
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("ann", 1)}
+    await app(scope, receive, send)
+    assert b"ratelimit" in [name.lower() for name, _ in sent[0]["headers"]], sent
+asyncio.run(get())
+"#,
+);
+const WSGI: (&str, &str) = (
+    r#"
+class app:
+    def wsgi_app(env, start):
+        start("200 OK", [])
+        return [b"hello"]
+"#,
+    r#"
+def names(path):
+    got = []
+    env = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "REMOTE_ADDR": "ann"}
+    list(app.wsgi_app(env, lambda status, headers, *rest: got.extend(name.lower() for name, _ in headers)))
+    return got
+assert "ratelimit" in names("/"), names("/")
+assert names("/healthz") == []
+"#,
+);
+const EXPRESS: &str = r#"
+await new Promise((resolve) => server.once("listening", resolve));
+const at = `http://127.0.0.1:${server.address().port}`;
+const answers = [];
+for (const [path, method] of [["/healthz", "GET"], ["/", "GET"], ["/upload", "POST"]]) {
+  const answer = await fetch(at + path, { method });
+  answers.push(`${answer.status} ${answer.headers.has("ratelimit")} ${await answer.text()}`);
+}
+console.log(answers);
+process.exit(answers.join() === "200 false ok,200 true hello,200 true taken" ? 0 : 1);
+"#;
+
 /// The few lines of each language on the page, with what they leave to the reader before and behind them. (Those of
 /// Rust are calls of the application, which is compiled.)
 #[test]
 fn the_lines_of_the_page_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/examples.md")).unwrap();
-    for (language, program, before, behind) in [
-        ("python", &["python3", "-"][..], "", ""),
-        (
-            "js",
-            &["node", "--input-type=module", "-"],
-            "",
-            "process.exit();",
-        ),
-        (
-            "php",
-            &["php"],
-            "<?php $_SERVER['REMOTE_ADDR'] = 'ann'; $tokens = 30;",
-            "",
-        ),
-        (
-            "ruby",
-            &["ruby", "-"],
-            "tokens = 30\ndef use(*) = nil\ndef run(*) = nil\n",
-            "",
-        ),
+    let php = "<?php $_SERVER['REMOTE_ADDR'] = 'ann'; $tokens = 30;";
+    let ruby = "tokens = 30\ndef use(*) = nil\ndef run(*) = nil\n";
+    let python = &["python3", "-"][..];
+    let node = &["node", "--input-type=module", "-"][..];
+    for (language, nth, program, (before, behind), key, kind) in [
+        ("python", 1, python, ("", ""), "upload:42", "b:"),
+        ("python", 2, python, STARLETTE, "api:ann", "1"),
+        ("python", 3, python, WSGI, "api:ann", "1"),
+        ("js", 1, node, ("", EXPRESS), "upload:42", "b:"),
+        ("php", 1, &["php"], (php, ""), "upload:42", "b:"),
+        ("ruby", 1, &["ruby", "-"], (ruby, ""), "upload:42", "b:"),
     ] {
         let redis = Redis::start(true);
-        let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
+        let block = page.split(&format!("```{language}\n")).nth(nth).unwrap();
         let (block, _) = block.split_once("```").unwrap();
         let block = block.replace("6379", &redis.port.to_string());
+        let block = block.replace("app.listen(8000)", "const server = app.listen(0)");
         // Where the files are that it takes in; Ruby looks beside the file that it runs.
         let directory = if language == "js" { "node" } else { language };
         let directory = root.join("examples").join(directory);
@@ -505,11 +543,11 @@ fn the_lines_of_the_page_run() {
             .stdin(File::open(input).unwrap())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{language}: {output:?}");
-        assert_eq!(
-            redis.get("upload:42").map(|state| state.starts_with("b:")),
-            Some(true),
-            "{language}"
+        assert!(output.status.success(), "{language}, {nth}: {output:?}");
+        let state = redis.get(key);
+        assert!(
+            state.as_ref().is_some_and(|state| state.starts_with(kind)),
+            "{language}, {nth}: {state:?}"
         );
     }
 }
