@@ -110,12 +110,34 @@ fn make_run_takes_the_next_port_says_so_serves_and_cleans_up() {
 #[test]
 fn make_demo_draws_the_same_traffic_three_times_and_cleans_up() {
     let temporary = tempfile::tempdir().unwrap();
+    // Meanwhile on a terminal, and on a narrow one.
+    let on_terminals = [80, 60].map(|columns| {
+        let line = format!("stty cols {columns}; exec scripts/demo");
+        Command::new("script")
+            .args(["-qec", &line, "/dev/null"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("SERVER", server_program())
+            .env("TMPDIR", temporary.path())
+            .env("TERM", "xterm")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    });
     let output = script("demo")
         .env("SERVER", server_program())
         .env("TMPDIR", temporary.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", said(&output));
+    let drawn_over = on_terminals.map(|demo| {
+        let output = demo.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout)
+            .matches("\x1b[7A")
+            .count()
+    });
+    assert_eq!(drawn_over, [69, 0]);
     let shown = String::from_utf8(output.stdout).unwrap();
     // Not on a terminal, so there is nothing but text.
     assert!(!shown.contains('\x1b'), "{shown}");
