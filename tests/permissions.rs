@@ -176,7 +176,8 @@ fn no_command_touches_a_key_that_it_does_not_name() {
 fn a_category_grants_the_command_where_the_server_has_them() {
     let server = Server::start();
     let mut c = server.connect();
-    if c.version() < WITH_CATEGORIES {
+    let version = c.version();
+    if version < WITH_CATEGORIES {
         // Redis 7.0: a module's commands are granted by name.
         c.run("ACL SETUSER ann on nopass -@all +@write +@fast ~*");
         let mut ann = server.connect();
@@ -193,7 +194,7 @@ fn a_category_grants_the_command_where_the_server_has_them() {
     ] {
         c.run("ACL DELUSER ann");
         let rule = format!("ACL SETUSER ann on nopass ~* {rules}");
-        if rules.contains("@ratelimit") && c.version() < WITH_OWN_CATEGORY {
+        if rules.contains("@ratelimit") && version < WITH_OWN_CATEGORY {
             assert!(c.error(&rule).contains("Unknown command or category"));
             continue;
         }
