@@ -36,11 +36,9 @@ pub(crate) fn load(ctx: &Context, arguments: &[Argument]) -> Status {
 
 /// The one thing that the server refuses by itself is a name that is taken, and it doesn't say why.
 pub(crate) fn refuse_another() -> Status {
-    status(Some(Err(
-        "not loaded: there is a module named rl already. Is its \
-                     loadmodule line there twice?"
-            .into(),
-    )))
+    let reason =
+        "not loaded: there is a module named rl already. Is its loadmodule line there twice?";
+    status(Some(Err(reason.into())))
 }
 
 pub(crate) fn unload(ctx: &Context) -> Status {
